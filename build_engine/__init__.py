@@ -1,0 +1,1 @@
+"""Turns a DiffusionGemma checkpoint into an engine directory; knows nothing of serving."""

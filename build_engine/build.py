@@ -1,0 +1,142 @@
+"""One build from a checkpoint directory to a published engine directory."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from build_engine import target_cpu
+from build_engine.checkpoint import Checkpoint
+from build_engine.config import ModelConfig, load_config
+from build_engine.contract import DTYPE_BYTES, EngineContract, Limits, file_sha256, load_contract
+from build_engine.engine_dir import building, publish
+from build_engine.errors import EngineError
+from build_engine.tokenizer_files import copy_tokenizer
+
+TARGETS = {"cpu": target_cpu.build}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class BuildConfig:
+    """What the command line asks for; sizes in tokens."""
+
+    checkpoint: Path
+    output: Path
+    target: str = "cpu"
+    dtype: str = "float32"
+    page_size: int = 16
+    max_step_tokens: int = 4096
+    max_segments: int = 256
+    max_context: int | None = None
+    max_canvas: int | None = None
+    max_output_rows: int = 1024
+    max_labels: int = 256
+
+    def problems(self) -> list[str]:
+        """Every value out of range, named with its limit."""
+        found = []
+        if self.target not in TARGETS:
+            found.append(f"--target {self.target!r} is not one of {sorted(TARGETS)}")
+        if self.dtype not in DTYPE_BYTES:
+            found.append(f"--dtype {self.dtype!r} is not one of {sorted(DTYPE_BYTES)}")
+        if self.page_size < 1 or self.page_size & (self.page_size - 1):
+            found.append(f"--page-size {self.page_size} is not a power of two")
+        sizes = ("max_step_tokens", "max_segments", "max_output_rows", "max_labels")
+        found += [
+            f"--{name.replace('_', '-')} {getattr(self, name)} is below 2"
+            for name in sizes
+            if getattr(self, name) < 2
+        ]
+        return found
+
+
+def limits_of(build: BuildConfig, config: ModelConfig) -> Limits:
+    """Limits of the engine: as asked, within what the checkpoint can do.
+
+    Raises:
+        EngineError: a limit above what the checkpoint's positions allow.
+    """
+    context = build.max_context or min(config.max_positions, 8192)
+    if not 2 <= context <= config.max_positions:
+        raise EngineError(
+            f"--max-context {context} is outside 2..{config.max_positions}, the checkpoint's "
+            "max_position_embeddings."
+        )
+    canvas = build.max_canvas or min(config.geometry.canvas_length, context)
+    if not 1 <= canvas <= context:
+        raise EngineError(f"--max-canvas {canvas} is outside 1..{context} (--max-context).")
+    return Limits(
+        max_step_tokens=max(build.max_step_tokens, canvas),
+        max_segments=build.max_segments,
+        max_context=context,
+        max_canvas=canvas,
+        max_output_rows=build.max_output_rows,
+        max_labels=build.max_labels,
+    )
+
+
+def _contract(
+    build: BuildConfig, config: ModelConfig, limits: Limits, checkpoint: Checkpoint
+) -> EngineContract:
+    return EngineContract(
+        target=build.target,
+        dtype=build.dtype,
+        page_size=build.page_size,
+        geometry=config.geometry,
+        limits=limits,
+        stop_ids=config.stop_ids,
+        pad_id=config.pad_id,
+        bos_id=config.bos_id,
+        checkpoint=checkpoint.identity(),
+        builder={
+            "torch": torch.__version__,
+            "safetensors": importlib.metadata.version("safetensors"),
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        },
+    )
+
+
+def up_to_date(build: BuildConfig) -> bool:
+    """Whether the output already is this engine, file for file."""
+    try:
+        present = load_contract(build.output)
+        config = load_config(build.checkpoint)
+        wanted = _contract(build, config, limits_of(build, config), Checkpoint(build.checkpoint))
+    except EngineError:
+        return False
+    return present.to_json() == _with_files(wanted, present.files).to_json()
+
+
+def _with_files(contract: EngineContract, files: dict[str, str]) -> EngineContract:
+    values = {name: getattr(contract, name) for name in contract.__dataclass_fields__}
+    return EngineContract(**{**values, "files": files})
+
+
+def build_engine(build: BuildConfig, report: Callable[[str], None]) -> EngineContract:
+    """Build and publish an engine; `report` is called with the name of each stage.
+
+    Raises:
+        EngineError: a bad option or checkpoint; nothing is left at the output.
+    """
+    problems = build.problems()
+    if problems:
+        raise EngineError("; ".join(problems) + ".")
+    report("checkpoint")
+    config = load_config(build.checkpoint)
+    limits = limits_of(build, config)
+    checkpoint = Checkpoint(build.checkpoint)
+    with building(build.output) as directory:
+        names = copy_tokenizer(build.checkpoint, directory, config.geometry.vocab_size)
+        shape = (limits, build.page_size, DTYPES[build.dtype])
+        names += TARGETS[build.target](checkpoint, config, shape, directory, report)
+        report("publish")
+        files = {name: file_sha256(directory / name) for name in sorted(names)}
+        contract = _with_files(_contract(build, config, limits, checkpoint), files)
+        publish(directory, build.output, contract)
+    checkpoint.close()
+    return contract

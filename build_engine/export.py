@@ -1,0 +1,81 @@
+"""Exports `Step` and `Head` with every batch size dynamic; knows nothing of compilers."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import Dim, ExportedProgram
+
+from build_engine.config import ModelConfig
+from build_engine.contract import Limits
+from build_engine.model import Head, Step
+from plugins.spec import SEGMENT_FIELDS, Phase
+
+_ROWS, _SEGMENTS, _TABLES, _PAGES_PER_ROW, _SOFT, _OUTPUTS, _LABELS, _POOL = 7, 3, 3, 2, 2, 2, 2, 4
+
+
+def _example_pools(config: ModelConfig, page_size: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    geometry = config.geometry
+    return [
+        torch.zeros(_POOL, 2, page_size, geometry.kv_heads(n), geometry.head_dim(n), dtype=dtype)
+        for n in range(geometry.num_layers)
+    ]
+
+
+def step_example(config: ModelConfig, page_size: int, dtype: torch.dtype) -> tuple[object, ...]:
+    """Smallest valid inputs of `Step`: one prompt segment of `_ROWS` rows and padding."""
+    rows = torch.arange(_ROWS)
+    segments = torch.zeros(_SEGMENTS, SEGMENT_FIELDS, dtype=torch.int32)
+    segments[0, 1] = _ROWS
+    table = torch.zeros(_TABLES, _PAGES_PER_ROW, dtype=torch.int32)
+    return (
+        rows,
+        rows.clone(),
+        torch.full((_ROWS,), int(Phase.PREFILL), dtype=torch.int32),
+        rows.clone(),
+        rows.clone(),
+        segments,
+        table,
+        table.clone(),
+        torch.zeros(_SOFT, dtype=torch.int64),
+        torch.zeros(_SOFT, config.geometry.hidden_size, dtype=dtype),
+        torch.zeros(_OUTPUTS, dtype=torch.int64),
+        _example_pools(config, page_size, dtype),
+    )
+
+
+def export_step(
+    model: Step, limits: Limits, page_size: int, dtype: torch.dtype
+) -> ExportedProgram:
+    """The step function with rows, segments, tables, outputs and pool pages dynamic."""
+    rows = Dim("rows", min=2, max=max(limits.max_step_tokens, 16))
+    segments = Dim("segments", min=2, max=max(limits.max_segments, 16))
+    tables, pages = Dim("tables", min=2, max=65536), Dim("pages_per_row", min=2, max=1 << 20)
+    soft, outputs = Dim("soft", min=2, max=65536), Dim("outputs", min=2, max=65536)
+    pool = Dim("pool_pages", min=2, max=1 << 24)
+    table = {0: tables, 1: pages}
+    shapes = (
+        *({0: rows} for _ in range(5)),
+        {0: segments},
+        table,
+        table,
+        {0: soft},
+        {0: soft},
+        {0: outputs},
+        [{0: pool} for _ in range(model.config.geometry.num_layers)],
+    )
+    example = step_example(model.config, page_size, dtype)
+    with torch.no_grad():
+        return torch.export.export(model, example, dynamic_shapes=shapes, strict=False)
+
+
+def export_head(model: Head, hidden_size: int, dtype: torch.dtype) -> ExportedProgram:
+    """The read head with rows and labels dynamic."""
+    outputs = Dim("outputs", min=2, max=65536)
+    labels = Dim("labels", min=2, max=4096)
+    example = (
+        torch.zeros(_OUTPUTS, hidden_size, dtype=dtype),
+        torch.zeros(_OUTPUTS, _LABELS, dtype=torch.int32),
+    )
+    shapes = ({0: outputs}, {0: outputs, 1: labels})
+    with torch.no_grad():
+        return torch.export.export(model, example, dynamic_shapes=shapes, strict=False)

@@ -1,0 +1,65 @@
+// x * transpose(weight), by panels of 32 columns and chunks of rows that stay in the second cache.
+#include "elements.h"
+#include "gemm.h"
+#include "kernels.h"
+#include "parallel.h"
+
+namespace dg {
+namespace {
+
+constexpr int64_t kChunkBytes = 384 * 1024;
+
+// Rows per task: as many as the cache holds, fewer where the panels alone would not feed the threads.
+int64_t chunk_rows(int64_t rows, int64_t row_bytes, int64_t panels) {
+  const int64_t fitting = std::max<int64_t>(kChunkBytes / row_bytes, 4 * kPanelRows);
+  const int64_t wanted_tasks = 8 * at::get_num_threads();
+  const int64_t chunks = std::max((rows + fitting - 1) / fitting, wanted_tasks / panels);
+  const int64_t even = (rows + chunks - 1) / std::max<int64_t>(chunks, 1);
+  return (even + kPanelRows - 1) / kPanelRows * kPanelRows;
+}
+
+// Copies the rows where their own stride would put them all on a few cache sets.
+template <class T> Rows<UnitOf<T>> spread_rows(const LinearShape& shape, const T* x) {
+  static thread_local Workspace copy;
+  const int64_t units_per_row = shape.depth / kPerUnit<T>;
+  if (units_per_row * sizeof(UnitOf<T>) % 4096 != 0 || shape.rows < 4) {
+    return {units(x), units_per_row};
+  }
+  const int64_t stride = spread_stride(units_per_row) * kPerUnit<T>;
+  T* rows = copy.get<T>(shape.rows * stride);
+  at::parallel_for(0, shape.rows, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      std::memcpy(rows + r * stride, x + r * shape.depth, shape.depth * sizeof(T));
+    }
+  });
+  return {units(rows), stride / kPerUnit<T>};
+}
+
+}  // namespace
+
+template <class T>
+void linear(const LinearShape& shape, const T* x, const T* weight, T* out) {
+  using Unit = UnitOf<T>;
+  if (shape.rows == 0) return;
+  const Weight<Unit> matrix{units(weight), shape.columns, shape.depth / kPerUnit<T>, shape.packed};
+  const Rows<Unit> rows = spread_rows(shape, x);
+  const int64_t panels = matrix.panels();
+  const int64_t chunk = chunk_rows(shape.rows, shape.depth * sizeof(T), panels);
+  const int64_t chunks = (shape.rows + chunk - 1) / chunk;
+  parallel_tasks(chunks * panels, [&](int64_t task) {
+    const int64_t panel = task % panels, start = task / panels * chunk;
+    const int64_t width = matrix.width(panel);
+    float tile[kPanelRows * kPanel];
+    for_row_blocks(std::min(chunk, shape.rows - start), kPanelRows, [&](int64_t first, int64_t count) {
+      first += start;
+      T* to = out + first * shape.columns + panel * kPanel;
+      matrix.multiply(panel, count, rows.from(first), tile, kPanel);
+      for (int64_t r = 0; r < count; ++r) from_floats(tile + r * kPanel, to + r * shape.columns, width);
+    });
+  });
+}
+
+template void linear<float>(const LinearShape&, const float*, const float*, float*);
+template void linear<uint16_t>(const LinearShape&, const uint16_t*, const uint16_t*, uint16_t*);
+
+}  // namespace dg

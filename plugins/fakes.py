@@ -1,0 +1,53 @@
+"""Shapes and dtypes of every op's outputs, for tracing and export."""
+
+import torch
+from torch import Tensor
+
+
+def register() -> None:
+    """Call once, after the library that defines the ops is loaded."""
+    for name, fake in _FAKES.items():
+        torch.library.register_fake(f"dg::{name}", fake)
+
+
+def _attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kv_pool: Tensor,
+    slots: Tensor,
+    segments: Tensor,
+    block_table: Tensor,
+    window: int,
+) -> Tensor:
+    return q.new_empty(q.shape)
+
+
+def _routed_experts(
+    x: Tensor, expert_ids: Tensor, expert_weights: Tensor, gate_up: Tensor, down: Tensor
+) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _linear(x: Tensor, weight: Tensor, out_features: int) -> Tensor:
+    return x.new_empty((x.shape[0], out_features))
+
+
+def _label_head(
+    hidden: Tensor, embedding: Tensor, label_ids: Tensor, softcap: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows = hidden.shape[0]
+    return (
+        hidden.new_empty(label_ids.shape, dtype=torch.float32),
+        hidden.new_empty((rows,), dtype=torch.float32),
+        hidden.new_empty((rows,), dtype=torch.float32),
+        hidden.new_empty((rows,), dtype=torch.int32),
+    )
+
+
+_FAKES = {
+    "mixed_mask_paged_attention": _attention,
+    "routed_experts": _routed_experts,
+    "linear": _linear,
+    "label_head": _label_head,
+}

@@ -1,0 +1,119 @@
+"""Runs packed steps on the CPU engine: two AOTInductor packages over one mapped weight file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file
+
+from build_engine.contract import EngineContract
+from build_engine.errors import EngineError
+from plugins import loader
+from triton_backend.runner import HeadOutput
+
+if TYPE_CHECKING:
+    from triton_backend.pack import PackedStep
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class CpuRunner:
+    """Owns the weights, the KV pools and the two compiled functions of one CPU engine.
+
+    Raises:
+        EngineError: the engine was compiled by another torch release, or does not load.
+    """
+
+    def __init__(self, directory: str | Path, contract: EngineContract, threads: int = 0) -> None:
+        self.contract = contract
+        self._dtype = _DTYPES[contract.dtype]
+        self._pools: list[torch.Tensor] = []
+        if threads:
+            torch.set_num_threads(threads)
+        _check_builder(contract)
+        loader.load()
+        directory = Path(directory)
+        self._weights = load_file(str(directory / "weights.safetensors"))
+        self._step = self._load(directory / "step.pt2")
+        self._head = self._load(directory / "head.pt2")
+
+    def _load(self, path: Path) -> Any:
+        try:
+            package = torch._inductor.aoti_load_package(str(path))
+        except RuntimeError as error:
+            raise EngineError(
+                f"{path} does not load here ({str(error).splitlines()[0]}); rebuild the engine on "
+                "this machine."
+            ) from error
+        names = package.get_constant_fqns()
+        constants = {name: self._weights[name] for name in names}
+        package.load_constants(constants, check_full_update=True, user_managed=True)
+        return package.loader
+
+    def create_pools(self, pages: int) -> None:
+        """Allocate zeroed KV pools [pages, 2, page, kv_heads, head_dim], one a layer.
+
+        Raises:
+            EngineError: the memory is not to be had.
+        """
+        geometry, page = self.contract.geometry, self.contract.page_size
+        try:
+            self._pools = [
+                torch.zeros(
+                    max(pages, 2), 2, page, geometry.kv_heads(n), geometry.head_dim(n),
+                    dtype=self._dtype,
+                )
+                for n in range(geometry.num_layers)
+            ]
+        except RuntimeError as error:
+            size = self.contract.pool_bytes(pages) >> 20
+            raise EngineError(
+                f"the KV pool of {pages} pages needs {size} MiB, more than this machine gives."
+            ) from error
+
+    @property
+    def pools(self) -> list[torch.Tensor]:
+        """The KV pools, one a layer."""
+        return self._pools
+
+    def hidden(self, packed: PackedStep) -> torch.Tensor:
+        """Normed hidden states [R, H] of the step's output rows; writes the KV pools."""
+        arrays = (
+            packed.token_ids,
+            packed.positions,
+            packed.phases,
+            packed.slots_sliding,
+            packed.slots_full,
+            packed.segments,
+            packed.table_sliding,
+            packed.table_full,
+            packed.soft_rows,
+        )
+        inputs = [torch.from_numpy(array) for array in arrays]
+        inputs.append(torch.from_numpy(packed.soft).to(self._dtype))
+        inputs.append(torch.from_numpy(packed.output_rows))
+        hidden: torch.Tensor = self._step.boxed_run([*inputs, *self._pools])[0]
+        return hidden
+
+    def run(self, packed: PackedStep) -> HeadOutput:
+        """One execution: all layers over the packed rows, then the read head."""
+        hidden = self.hidden(packed)
+        outputs = self._head.boxed_run([hidden, torch.from_numpy(packed.label_ids)])
+        return HeadOutput(*(tensor.numpy() for tensor in outputs))
+
+
+def _check_builder(contract: EngineContract) -> None:
+    built, running = contract.builder.get("torch"), torch.__version__
+    if built != running:
+        raise EngineError(
+            f"the engine was built with torch {built}, this server runs torch {running}; rebuild "
+            "it with `python -m build_engine`."
+        )
+    built_for = contract.builder.get("cpu_capability")
+    here = torch.backends.cpu.get_cpu_capability()
+    if built_for != here:
+        raise EngineError(
+            f"the engine was built for {built_for} CPUs, this one offers {here}; rebuild it here."
+        )
