@@ -87,15 +87,16 @@ def _full_layer_overrides(text: dict[str, Any], layer_types: tuple[str, ...]) ->
     per_layer = text.get("per_layer_config")
     if per_layer is None:
         return int(head_dim), int(kv_heads)
+    shapes = {int(layer): values for layer, values in per_layer.items()}
     full = [n for n, kind in enumerate(layer_types) if kind == FULL]
     found = {
         (
-            int(per_layer.get(str(n), {}).get("head_dim", text["head_dim"])),
-            int(per_layer.get(str(n), {}).get("num_key_value_heads", text["num_key_value_heads"])),
+            int(shapes.get(n, {}).get("head_dim", text["head_dim"])),
+            int(shapes.get(n, {}).get("num_key_value_heads", text["num_key_value_heads"])),
         )
         for n in full
     }
-    extra = sorted(set(per_layer) - {str(n) for n in full})
+    extra = sorted(set(shapes) - set(full))
     if len(found) != 1 or extra:
         raise EngineError(
             f"config.json: per_layer_config must give all full-attention layers one shape, found "

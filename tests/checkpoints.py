@@ -71,6 +71,10 @@ def make_model(
             noise = torch.randn(tensor.shape, generator=generator)
             if name.endswith("layer_scalar"):
                 tensor.copy_(1.0 + 0.2 * noise)
+            elif "q_norm" in name or "k_norm" in name:
+                # Attention logits of unit spread, as trained norms give; at weight 1 they spread by
+                # sqrt(head_dim), and fp32 itself then differs from fp64 by whole logits.
+                tensor.copy_((1.0 + 0.1 * noise) * tensor.shape[-1] ** -0.25)
             elif "norm" in name or name.endswith("scale"):
                 tensor.copy_(1.0 + 0.1 * noise)
             else:

@@ -43,6 +43,18 @@ def test_both_spellings_of_the_full_layers_read_alike(copy_of: Callable[[], Path
     assert load_config(edit(directory, respell)) == expected
 
 
+def test_layer_keys_may_be_zero_padded(copy_of: Callable[[], Path]) -> None:
+    """With ten layers or more, transformers saves the per-layer keys as "05" and "11"."""
+    directory = copy_of()
+    expected = load_config(directory)
+
+    def pad(values: dict[str, Any]) -> None:
+        text = values["text_config"]
+        text["per_layer_config"] = {f"{n:0>2}": v for n, v in text["per_layer_config"].items()}
+
+    assert load_config(edit(directory, pad)) == expected
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

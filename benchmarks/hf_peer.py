@@ -1,0 +1,47 @@
+"""The peer: transformers' own two-pass read, with the fastest of its experts implementations."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import torch
+from transformers import DiffusionGemmaForBlockDiffusion, DynamicCache
+
+EXPERTS = ("grouped_mm", "batched_mm", "eager")
+
+
+class HfPeer:
+    """Holds the model; a read encodes the prompt, then denoises the canvas once."""
+
+    def __init__(self, checkpoint: Path, dtype: torch.dtype) -> None:
+        model = DiffusionGemmaForBlockDiffusion.from_pretrained(checkpoint, dtype=dtype)
+        self.model = model.eval()
+        self.experts = "eager"
+
+    @torch.inference_mode()
+    def read(self, prompts: torch.Tensor, canvases: torch.Tensor) -> torch.Tensor:
+        """Logits [B, C, V] of prompts [B, P] and canvases [B, C]."""
+        cache = DynamicCache(config=self.model.config.text_config)
+        self.model.model.encoder(input_ids=prompts, past_key_values=cache)
+        logits: torch.Tensor = self.model(past_key_values=cache, decoder_input_ids=canvases).logits
+        return logits
+
+    def choose_experts(self, prompts: torch.Tensor, canvases: torch.Tensor) -> dict[str, float]:
+        """Switch to the fastest experts implementation for these inputs; seconds of each."""
+        seconds: dict[str, float] = {}
+        for name in EXPERTS:
+            try:
+                self.model.set_experts_implementation(name)
+                self.read(prompts, canvases)
+                times = []
+                for _ in range(3):
+                    start = time.perf_counter()
+                    self.read(prompts, canvases)
+                    times.append(time.perf_counter() - start)
+                seconds[name] = sorted(times)[1]
+            except (RuntimeError, NotImplementedError, ValueError):
+                continue
+        self.experts = min(seconds, key=lambda name: seconds[name])
+        self.model.set_experts_implementation(self.experts)
+        return seconds
