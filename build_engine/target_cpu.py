@@ -17,6 +17,7 @@ from build_engine.cpu_weights import WEIGHTS_FILE, assign_weights, write_weights
 from build_engine.errors import EngineError
 from build_engine.export import export_head, export_step
 from build_engine.model import Head, Step
+from build_engine.pt2_archive import make_reproducible
 from plugins import loader
 
 STEP_FILE, HEAD_FILE = "step.pt2", "head.pt2"
@@ -34,6 +35,7 @@ def _compile(program: ExportedProgram, path: Path) -> None:
         )
     except torch._inductor.exc.InductorError as error:
         raise EngineError(f"compiling {path.name} failed: {error}") from error
+    make_reproducible(path)
 
 
 def build(

@@ -1,4 +1,4 @@
-"""Shared checkpoint for the builder's tests."""
+"""Private copies of the shared checkpoint, for the builder's tests."""
 
 from __future__ import annotations
 
@@ -7,14 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from tests.checkpoints import make_checkpoint
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random checkpoint; tests must not write into it."""
-    return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "tiny")
 
 
 @pytest.fixture
