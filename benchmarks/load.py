@@ -63,7 +63,9 @@ def show(figures: list[dict[str, object]]) -> None:
     names = ["model", "protocol", "concurrency", *COLUMNS.values()]
     table = Table(*names, title="perf_analyzer")
     for figure in figures:
-        table.add_row(*(f"{v:,.0f}" if isinstance(v, float) else str(v) for v in _cells(figure, names)))
+        table.add_row(
+            *(f"{v:,.0f}" if isinstance(v, float) else str(v) for v in _cells(figure, names))
+        )
     Console(width=120).print(table)
     for figure in figures:
         print(json.dumps(figure))

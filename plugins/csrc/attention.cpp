@@ -11,11 +11,6 @@ namespace {
 
 constexpr int64_t kBlockRows = 112;  // query rows (tokens times heads of a group) aimed at per task
 
-// Positions [first, last) that a query may read.
-struct Span {
-  int64_t first, last;
-};
-
 // A run of positions with consecutive places in a row of the page table.
 struct Run {
   Span span;
@@ -90,59 +85,60 @@ template <class T> class Attention {
     return {{{first, position + task.tokens}, 0, true}};
   }
 
+  // First element of a token's query heads that share the task's keys.
+  int64_t query_offset(const Task& task, int64_t token) const {
+    const int64_t row = task.segment->first_row + task.first_token + token;
+    return (row * shape_.query_heads + task.head * group_) * shape_.width;
+  }
+
   void attend(const Task& task) const {
     static thread_local Workspace workspace;
-    TileBuffers tile(workspace, task.tokens * group_, shape_.width);
-    const int64_t first_row = task.segment->first_row + task.first_token;
-    for (int64_t token = 0; token < task.tokens; ++token) {
-      const T* q = tensors_.q + ((first_row + token) * shape_.query_heads + task.head * group_) * shape_.width;
-      for (int64_t g = 0; g < group_; ++g) {
-        to_floats(q + g * shape_.width, tile.query(token * group_ + g), shape_.width);
-      }
+    AttentionTile tile(workspace, task.tokens * group_, shape_.width);
+    for (int64_t row = 0; row < task.tokens * group_; ++row) {
+      const int64_t from = query_offset(task, row / group_) + row % group_ * shape_.width;
+      to_floats(tensors_.q + from, tile.query(row), shape_.width);
     }
+    const int64_t keys = AttentionTile::keys_of(shape_.width);
     for (const Run& run : runs(task)) {
-      for (int64_t start = run.span.first / tile.keys() * tile.keys(); start < run.span.last;
-           start += tile.keys()) {
-        gather(task, run, start, tile);
+      for (int64_t start = run.span.first / keys * keys; start < run.span.last; start += keys) {
+        const Span filled{std::max(start, run.span.first), std::min(start + keys, run.span.last)};
+        gather(task, run, start, filled, tile);
         fold(task, run, start, tile);
       }
     }
-    for (int64_t token = 0; token < task.tokens; ++token) {
-      T* out = tensors_.out + ((first_row + token) * shape_.query_heads + task.head * group_) * shape_.width;
-      for (int64_t g = 0; g < group_; ++g) {
-        from_floats(tile.finished(token * group_ + g), out + g * shape_.width, shape_.width);
+    for (int64_t row = 0; row < task.tokens * group_; ++row) {
+      const int64_t to = query_offset(task, row / group_) + row % group_ * shape_.width;
+      from_floats(tile.finished(row), tensors_.out + to, shape_.width);
+    }
+  }
+
+  // Reads the filled positions and nothing else of their pages.
+  void gather(const Task& task, const Run& run, int64_t start, Span filled, AttentionTile& tile) const {
+    const int32_t* table = tensors_.table + task.segment->table_row * shape_.table_width;
+    const int64_t row_size = shape_.kv_heads * shape_.width;
+    tile.begin({filled.first - start, filled.last - start});
+    for (int64_t position = filled.first; position < filled.last;) {
+      const int64_t offset = position % shape_.page_size;
+      const int64_t page = table[run.first_page + position / shape_.page_size];
+      const int64_t count = std::min(filled.last - position, shape_.page_size - offset);
+      const T* keys = page_rows(page, 0, offset) + task.head * shape_.width;
+      const T* values = page_rows(page, 1, offset) + task.head * shape_.width;
+      for (int64_t i = 0; i < count; ++i, ++position) {
+        to_floats(keys + i * row_size, tile.key(position - start), shape_.width);
+        to_floats(values + i * row_size, tile.value(position - start), shape_.width);
       }
     }
   }
 
-  // Only positions inside the run are read; the rest of the tile is zero.
-  void gather(const Task& task, const Run& run, int64_t start, TileBuffers& tile) const {
-    const int32_t* table = tensors_.table + task.segment->table_row * shape_.table_width;
-    tile.clear_keys();
-    const int64_t last = std::min(start + tile.keys(), run.span.last);
-    for (int64_t position = std::max(start, run.span.first); position < last; ++position) {
-      const int64_t page = table[run.first_page + position / shape_.page_size];
-      const int64_t offset = position % shape_.page_size;
-      to_floats(page_rows(page, 0, offset) + task.head * shape_.width,
-                tile.key(position - start), shape_.width);
-      to_floats(page_rows(page, 1, offset) + task.head * shape_.width,
-                tile.value(position - start), shape_.width);
-    }
-    tile.transpose_keys();
-  }
-
-  void fold(const Task& task, const Run& run, int64_t start, TileBuffers& tile) const {
+  void fold(const Task& task, const Run& run, int64_t start, AttentionTile& tile) const {
     tile.score();
-    for (int64_t token = 0; token < task.tokens; ++token) {
+    for (int64_t row = 0; row < task.tokens * group_; ++row) {
       Span seen = run.span;
       if (run.causal) {
-        const int64_t position = task.segment->committed + task.first_token + token;
-        seen.last = position + 1;
+        seen.last = task.segment->committed + task.first_token + row / group_ + 1;
         seen.first = shape_.window ? std::max<int64_t>(0, seen.last - shape_.window) : 0;
       }
-      const int64_t first = std::clamp<int64_t>(seen.first - start, 0, tile.keys());
-      const int64_t last = std::clamp<int64_t>(seen.last - start, 0, tile.keys());
-      for (int64_t g = 0; g < group_; ++g) tile.soften(token * group_ + g, first, last);
+      tile.soften(row, {seen.first - start, seen.last - start});
     }
     tile.add_values();
   }

@@ -9,13 +9,18 @@
 
 namespace dg {
 
-class TileBuffers {
+// Positions [first, last).
+struct Span {
+  int64_t first, last;
+};
+
+class AttentionTile {
  public:
-  TileBuffers(Workspace& workspace, int64_t rows, int64_t width)
+  AttentionTile(Workspace& workspace, int64_t rows, int64_t width)
       : rows_(rows), width_(width), padded_((width + kPanel - 1) / kPanel * kPanel),
-        keys_(width >= 256 ? 64 : 128), stride_(padded_ + 16), score_stride_(keys_ + 16) {
-    float* next = workspace.get<float>((2 * rows + keys_) * stride_ + keys_ * stride_ +
-                                       keys_ * padded_ + rows * score_stride_ + 2 * rows);
+        keys_(keys_of(width)), stride_(padded_ + 16), score_stride_(keys_ + 16) {
+    float* next = workspace.get<float>(2 * (rows + keys_) * stride_ + keys_ * padded_ +
+                                       rows * score_stride_ + 2 * rows);
     const auto take = [&](int64_t count) { return std::exchange(next, next + count); };
     queries_ = take(rows * stride_);
     sums_ = take(rows * stride_);
@@ -25,51 +30,49 @@ class TileBuffers {
     scores_ = take(rows * score_stride_);
     largest_ = take(rows);
     total_ = take(rows);
-    std::fill_n(queries_, 2 * rows * stride_, 0.0f);
+    std::fill_n(sums_, rows * stride_, 0.0f);
     std::fill_n(largest_, rows, kNothingSeen);
     std::fill_n(total_, rows, 0.0f);
+    if (padded_ > width_) std::fill_n(values_, keys_ * stride_, 0.0f);
   }
 
-  int64_t keys() const { return keys_; }
+  // Fewer wide keys, so that a tile stays in the second cache.
+  static int64_t keys_of(int64_t width) { return width >= 256 ? 64 : 128; }
+
   float* query(int64_t row) { return queries_ + row * stride_; }
   float* key(int64_t index) { return key_rows_ + index * stride_; }
   float* value(int64_t index) { return values_ + index * stride_; }
 
-  void clear_keys() { std::fill_n(key_rows_, 2 * keys_ * stride_, 0.0f); }
-
-  // [keys, width] to panels [keys / 32, width, 32].
-  void transpose_keys() {
-    for (int64_t key = 0; key < keys_; key += kLanes) {
-      for (int64_t column = 0; column < padded_; column += kLanes) {
-        Floats square[kLanes];
-        for (int i = 0; i < kLanes; ++i) square[i] = load(this->key(key + i) + column);
-        transpose(square);
-        float* to = keys_across_ + (key / kPanel * padded_ + column) * kPanel + key % kPanel;
-        for (int i = 0; i < kLanes; ++i) store(to + i * kPanel, square[i]);
-      }
+  // The tile's keys and values in `filled` are set by the caller; the rest of their panels becomes zero.
+  void begin(Span filled) {
+    used_ = {filled.first / kPanel * kPanel, (filled.last + kPanel - 1) / kPanel * kPanel};
+    for (int64_t i = used_.first; i < used_.last; ++i) {
+      if (i >= filled.first && i < filled.last) continue;
+      std::fill_n(key(i), width_, 0.0f);
+      std::fill_n(value(i), width_, 0.0f);
     }
   }
 
   void score() {
-    for (int64_t key = 0; key < keys_; key += kPanel) {
-      const Rows<float> panel{keys_across_ + key * padded_, kPanel};
+    transpose_keys();
+    for (int64_t first_key = used_.first; first_key < used_.last; first_key += kPanel) {
+      const Rows<float> panel{keys_across_ + first_key * padded_, kPanel};
       for_row_blocks(rows_, kPanelRows, [&](int64_t first, int64_t count) {
         panel_product<false>(count, Rows<float>{queries_, stride_}.from(first), panel, width_,
-                             scores_ + first * score_stride_ + key, score_stride_);
+                             scores_ + first * score_stride_ + first_key, score_stride_);
       });
     }
   }
 
-  // Turns a row's scores into powers of their distance to the largest so far; only [first, last) is seen.
-  void soften(int64_t row, int64_t first, int64_t last) {
+  // Turns a row's scores into powers of their distance to the largest so far; only `seen` counts.
+  void soften(int64_t row, Span seen) {
     float* scores = scores_ + row * score_stride_;
-    std::fill(scores, scores + first, -std::numeric_limits<float>::infinity());
-    std::fill(scores + std::max(first, last), scores + keys_, -std::numeric_limits<float>::infinity());
+    mask(scores, seen);
     Floats most = splat(largest_[row]);
-    for (int64_t i = 0; i < keys_; i += kLanes) most = larger(most, load(scores + i));
+    for (int64_t i = used_.first; i < used_.last; i += kLanes) most = larger(most, load(scores + i));
     const float largest = largest_lane(most);
     Floats sum = {};
-    for (int64_t i = 0; i < keys_; i += kLanes) {
+    for (int64_t i = used_.first; i < used_.last; i += kLanes) {
       const Floats power = exponential(load(scores + i) - largest);
       store(scores + i, power);
       sum += power;
@@ -81,9 +84,10 @@ class TileBuffers {
 
   void add_values() {
     for (int64_t column = 0; column < padded_; column += kPanel) {
-      const Rows<float> panel{values_ + column, stride_};
+      const Rows<float> panel{values_ + used_.first * stride_ + column, stride_};
+      const Rows<float> powers{scores_ + used_.first, score_stride_};
       for_row_blocks(rows_, kPanelRows, [&](int64_t first, int64_t count) {
-        panel_product<true>(count, Rows<float>{scores_, score_stride_}.from(first), panel, keys_,
+        panel_product<true>(count, powers.from(first), panel, used_.last - used_.first,
                             sums_ + first * stride_ + column, stride_);
       });
     }
@@ -91,12 +95,36 @@ class TileBuffers {
 
   const float* finished(int64_t row) {
     float* sums = sums_ + row * stride_;
-    for (int64_t i = 0; i < padded_; i += kLanes) store(sums + i, load(sums + i) / total_[row]);
+    const float inverse = 1.0f / total_[row];
+    for (int64_t i = 0; i < padded_; i += kLanes) store(sums + i, load(sums + i) * inverse);
     return sums;
   }
 
  private:
   static constexpr float kNothingSeen = -1e30f;  // finite: its distance to itself is zero
+  static constexpr float kUnseen = -std::numeric_limits<float>::infinity();
+
+  // [keys, width] to panels [keys / 32, width, 32].
+  void transpose_keys() {
+    for (int64_t first = used_.first; first < used_.last; first += kLanes) {
+      float* panel = keys_across_ + first / kPanel * kPanel * padded_ + first % kPanel;
+      for (int64_t column = 0; column < width_; column += kLanes) {
+        Floats square[kLanes];
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) square[i] = load(key(first + i) + column);
+        transpose(square);
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) store(panel + (column + i) * kPanel, square[i]);
+      }
+    }
+  }
+
+  void mask(float* scores, Span seen) const {
+    const int64_t first = std::clamp(seen.first, used_.first, used_.last);
+    const int64_t last = std::clamp(seen.last, first, used_.last);
+    std::fill(scores + used_.first, scores + first, kUnseen);
+    std::fill(scores + last, scores + used_.last, kUnseen);
+  }
 
   void rescale(int64_t row, float factor) {
     float* sums = sums_ + row * stride_;
@@ -105,11 +133,12 @@ class TileBuffers {
   }
 
   int64_t rows_, width_, padded_, keys_, stride_, score_stride_;
-  float *queries_, *sums_;       // [rows, stride]
-  float *key_rows_, *values_;    // [keys, stride]
-  float* keys_across_;           // [keys / 32, padded, 32]
-  float* scores_;                // [rows, score_stride]
-  float *largest_, *total_;      // [rows]
+  float *queries_, *sums_;     // [rows, stride]
+  float *key_rows_, *values_;  // [keys, stride]
+  float* keys_across_;         // [keys / 32, padded, 32]
+  float* scores_;              // [rows, score_stride]
+  float *largest_, *total_;    // [rows]
+  Span used_;                  // whole panels of the present tile
 };
 
 }  // namespace dg

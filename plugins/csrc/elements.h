@@ -22,13 +22,15 @@ template <class T> DG_INLINE const UnitOf<T>* units(const T* data) {
 }
 
 DG_INLINE void to_floats(const float* from, float* to, int64_t count) {
-  std::memcpy(to, from, count * sizeof(float));
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(to + i, load(from + i));
+  for (; i < count; ++i) to[i] = from[i];
 }
 DG_INLINE void to_floats(const uint16_t* from, float* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = widen_bf16(from[i]);
 }
 DG_INLINE void from_floats(const float* from, float* to, int64_t count) {
-  std::memcpy(to, from, count * sizeof(float));
+  to_floats(from, to, count);
 }
 DG_INLINE void from_floats(const float* from, uint16_t* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = round_to_bf16(from[i]);

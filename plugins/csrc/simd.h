@@ -164,9 +164,14 @@ DG_INLINE Floats gelu_tanh(Floats x) {
 }
 
 DG_INLINE float largest_lane(Floats value) {
-  float largest = value[0];
-  for (int lane = 1; lane < kLanes; ++lane) largest = value[lane] > largest ? value[lane] : largest;
-  return largest;
+  float lanes[kLanes];
+  store(lanes, value);
+#pragma GCC unroll 4
+  for (int half = kLanes / 2; half >= 1; half /= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i) lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+  }
+  return lanes[0];
 }
 
 DG_INLINE float total(Floats value) {

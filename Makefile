@@ -1,0 +1,48 @@
+# CHECKPOINT to engine to server; `make demo` shows it all, `make test` proves it.
+CHECKPOINT ?= examples/tickets/checkpoint
+TARGET ?= cpu
+DTYPE ?= float32
+NAME := $(if $(filter examples/tickets/checkpoint,$(CHECKPOINT)),tickets,$(shell basename "$(CHECKPOINT)"))
+ENGINE ?= engines/$(NAME)-$(TARGET)-$(DTYPE)
+HTTP_PORT ?= 8000
+GRPC_PORT ?= 8001
+METRICS_PORT ?= 8002
+TRITONSERVER ?=
+PYTHON_BIN := .venv/bin/python
+SERVER_FLAG := $(if $(TRITONSERVER),--tritonserver "$(TRITONSERVER)")
+SERVE_ENGINE := --engine "$(ENGINE)" $(SERVER_FLAG)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup engine serve demo test check size parity accuracy bench-read load clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+setup: ## the virtual environment, the server binary, the CPU kernels
+	@scripts/setup.sh
+engine: setup ## compile CHECKPOINT into ENGINE, if it is not up to date
+	@$(PYTHON_BIN) -m build_engine --checkpoint "$(CHECKPOINT)" --output "$(ENGINE)" \
+		--target "$(TARGET)" --dtype "$(DTYPE)" --if-needed
+serve: engine ## serve ENGINE in the foreground on HTTP_PORT, GRPC_PORT and METRICS_PORT
+	@$(PYTHON_BIN) -m triton_backend.launch $(SERVE_ENGINE) --http-port $(HTTP_PORT) \
+		--grpc-port $(GRPC_PORT) --metrics-port $(METRICS_PORT)
+demo: engine ## start a server, ask it a structured read over gRPC and HTTP, stop it
+	@$(PYTHON_BIN) -m examples.clients.demo $(SERVE_ENGINE)
+test: check ## checks and every test, the real server included
+	@$(PYTHON_BIN) -m pytest
+check: setup ## style, types, import directions, sizes
+	@$(PYTHON_BIN) -m ruff check .
+	@$(PYTHON_BIN) -m mypy
+	@PYTHONPATH=. .venv/bin/lint-imports
+	@$(MAKE) --no-print-directory size
+size: ## files and functions that are too large
+	@$(PYTHON_BIN) scripts/size_gate.py
+parity: setup ## worst difference from transformers on every path
+	@$(PYTHON_BIN) -m benchmarks.parity
+accuracy: engine ## held-out accuracy and calibration through a running server
+	@$(PYTHON_BIN) -m benchmarks.accuracy $(SERVE_ENGINE)
+bench-read: setup ## one read against transformers, with a report
+	@$(PYTHON_BIN) -m benchmarks.bench_read
+load: engine ## perf_analyzer against a server
+	@$(PYTHON_BIN) -m benchmarks.load $(SERVE_ENGINE)
+clean: ## engines, caches and reports; keeps .venv
+	@rm -rf engines .cache reports build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

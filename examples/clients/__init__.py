@@ -1,0 +1,1 @@
+"""Clients that ask a running server for structured reads."""

@@ -1,0 +1,1 @@
+"""The demo job: triage of generated customer-support tickets by a small DiffusionGemma."""

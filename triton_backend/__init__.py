@@ -1,0 +1,1 @@
+"""Serves an engine directory behind Triton: engine directory in, replies out."""

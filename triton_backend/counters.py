@@ -1,0 +1,63 @@
+"""What has happened since the server started, as plain numbers of one thread."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from plugins.spec import Phase
+from triton_backend.core import PROMPT, ErrorKind, Reply, RequestError, SplitReason, Step, StepResult
+
+
+@dataclass
+class Counters:
+    """Totals, and the shape of the last execution; `step_seconds` empties when published."""
+
+    executions: int = 0
+    rows: Counter[Phase] = field(default_factory=Counter)
+    fused: int = 0
+    split: Counter[SplitReason] = field(default_factory=Counter)
+    ok: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    kv_waits: int = 0
+    kv_wait_seconds: float = 0.0
+    step_seconds: list[float] = field(default_factory=list)
+    scheduled: int = 0
+    context_requests: int = 0
+    context_tokens: int = 0
+    denoise_requests: int = 0
+
+    def count_step(self, step: Step, result: StepResult) -> None:
+        """One execution has run."""
+        self.executions += 1
+        self.step_seconds.append(result.seconds)
+        for segment in step.segments:
+            self.rows[segment.phase] += len(segment.token_ids)
+        prompts = [segment for segment in step.segments if segment.canvas == PROMPT]
+        self.scheduled = len({segment.key for segment in step.segments})
+        self.context_requests = len(prompts)
+        self.context_tokens = sum(len(segment.token_ids) for segment in prompts)
+        self.denoise_requests = len({s.key for s in step.segments if s.canvas != PROMPT})
+
+    def count_reply(self, reply: Reply) -> None:
+        """A request has got its final answer."""
+        if reply.error is not None:
+            self.count_error(reply.error)
+            return
+        self.ok += 1
+        if reply.split is None:
+            self.fused += 1
+        else:
+            self.split[reply.split] += 1
+
+    def count_error(self, error: RequestError) -> None:
+        """A request was refused, failed or was cancelled."""
+        if error.kind is ErrorKind.CANCELLED:
+            self.cancelled += 1
+        else:
+            self.failed += 1
+
+    def rest(self) -> None:
+        """No execution is running."""
+        self.scheduled = self.context_requests = self.context_tokens = self.denoise_requests = 0

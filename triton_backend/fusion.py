@@ -1,0 +1,62 @@
+"""The rule of fusion: whether a canvas joins the execution that finishes its prompt.
+
+Pages are no part of it: a request starts only with all its pages, so a shortage is a wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triton_backend.core import Canvas, SplitReason
+
+
+@dataclass(frozen=True)
+class StepLimits:
+    """Largest sizes of one execution, and of the positions one request may have in it."""
+
+    max_tokens: int
+    max_segments: int
+    max_output_rows: int
+    max_context: int
+
+
+@dataclass
+class Room:
+    """What an execution being filled can still take."""
+
+    tokens: int
+    segments: int
+    output_rows: int
+
+    @classmethod
+    def of(cls, limits: StepLimits) -> Room:
+        return cls(limits.max_tokens, limits.max_segments, limits.max_output_rows)
+
+    def fits(self, tokens: int, output_rows: int = 0) -> bool:
+        """Whether one more segment of this size fits; changes nothing."""
+        return tokens <= self.tokens and self.segments > 0 and output_rows <= self.output_rows
+
+    def take(self, tokens: int, output_rows: int = 0) -> None:
+        """Uses the room of one segment; ask `fits` first."""
+        assert self.fits(tokens, output_rows), f"{tokens} rows do not fit {self}"
+        self.tokens -= tokens
+        self.segments -= 1
+        self.output_rows -= output_rows
+
+
+def split_reason(
+    canvas: Canvas, positions: int, room: Room, limits: StepLimits, enabled: bool
+) -> SplitReason | None:
+    """Why a canvas cannot join the execution that finishes its prompt, or None when it can.
+
+    `positions` are those of its request in this execution so far: the prompt's and those of the
+    canvases taken before it; all of them together must stay within the context.
+    """
+    if not enabled:
+        return SplitReason.DISABLED
+    if positions + len(canvas.ids) > limits.max_context:
+        return SplitReason.LENGTH
+    if not room.fits(len(canvas.ids), len(canvas.slots)):
+        return SplitReason.BUDGET
+    return None
+

@@ -1,0 +1,175 @@
+"""The engine thread: schedule, run, record, over and over; every request gets one final reply.
+
+Owns the threads' meeting point and nothing else; policy is the scheduler's, numbers the runner's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from triton_backend.core import ErrorKind, Reply, Request, RequestError, Step, StepResult
+from triton_backend.outbox import Outbox
+from triton_backend.scheduler import Scheduler
+
+PUBLISH_SECONDS = 0.25
+"""How old published numbers may be while the engine is busy; when it rests they are exact."""
+
+_log = logging.getLogger(__name__)
+
+
+class Client(Protocol):
+    """Who asked: takes the one final reply, on the sender thread."""
+
+    def send(self, reply: Reply) -> None: ...
+
+    def is_cancelled(self) -> bool: ...
+
+
+class EngineLoop:
+    """Serves requests of many clients on one thread; `submit`, `cancel` and `stop` are for others.
+
+    `publish` is called on the engine thread only.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        execute: Callable[[Step], StepResult],
+        outbox: Outbox,
+        publish: Callable[[], None],
+        max_queue_size: int,
+    ) -> None:
+        self._scheduler = scheduler
+        self._execute = execute
+        self._outbox = outbox
+        self._publish = publish
+        self._max_queue_size = max_queue_size
+        self._wake = threading.Condition()
+        self._inbox: list[tuple[Request, float]] = []
+        self._cancels: list[int] = []
+        self._refusals: list[RequestError] = []
+        self._live: dict[int, tuple[Request, Client]] = {}
+        self._published = 0.0
+        self._stopping = self._abandoned = self._broken = False
+        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request would be accepted and served, a full queue aside."""
+        return self._thread.is_alive() and not (self._stopping or self._broken)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, request: Request, client: Client) -> None:
+        """Queues a request; its client gets exactly one reply.
+
+        Raises:
+            RequestError: not accepted, and no reply will come.
+        """
+        with self._wake:
+            if not self.ready:
+                why = "its engine failed" if self._broken else "it is stopping"
+                raise RequestError("the server", "takes no requests", why, ErrorKind.UNAVAILABLE)
+            waiting = len(self._inbox) + self._scheduler.num_waiting
+            if waiting >= self._max_queue_size:
+                raise RequestError(
+                    "the queue", f"holds {waiting} waiting requests",
+                    f"max_queue_size is {self._max_queue_size}", ErrorKind.UNAVAILABLE,
+                )  # fmt: skip
+            self._live[request.key] = (request, client)
+            self._inbox.append((request, time.monotonic()))
+            self._wake.notify()
+
+    def cancel(self, key: int) -> None:
+        """Asks for a request to be dropped before the next step; nothing if it is answered."""
+        with self._wake:
+            self._cancels.append(key)
+            self._wake.notify()
+
+    def refuse(self, error: RequestError) -> None:
+        """Counts a request that never became one."""
+        with self._wake:
+            self._refusals.append(error)
+            self._wake.notify()
+
+    def live(self) -> list[tuple[int, Client]]:
+        """Requests without a reply, by key."""
+        with self._wake:
+            return [(key, client) for key, (_, client) in self._live.items()]
+
+    def stop(self, patience: float) -> None:
+        """Takes no more requests, finishes those it has, ends the thread.
+
+        What is not finished after `patience` seconds gets an error reply.
+        """
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join(patience)
+        self._abandoned = True
+        self._thread.join()
+
+    def _main(self) -> None:
+        try:
+            while self._collect():
+                if self._scheduler.has_work:
+                    self._step()
+            self._answer_all("the server is stopping", ErrorKind.UNAVAILABLE)
+        except Exception as error:  # noqa: BLE001 - whatever broke, every client must be told
+            _log.exception("the engine failed, no more requests are served")
+            self._broken = True
+            self._answer_all(f"the engine failed: {error!r}", ErrorKind.INTERNAL)
+        self._publish()
+
+    def _step(self) -> None:
+        step = self._scheduler.schedule(time.monotonic())
+        for reply in self._scheduler.record(step, self._execute(step)):
+            self._reply(reply)
+
+    def _collect(self) -> bool:
+        """Takes in what other threads left, and waits for it when idle; False ends the loop."""
+        if not self._scheduler.has_work:
+            self._scheduler.rest()
+        self._show()
+        with self._wake:
+            self._wake.wait_for(self._has_news)
+            inbox, self._inbox = self._inbox, []
+            cancels, self._cancels = self._cancels, []
+            refusals, self._refusals = self._refusals, []
+            stopping = self._stopping
+        for request, arrived in inbox:
+            self._scheduler.add(request, arrived)
+        for key in cancels:
+            if (reply := self._scheduler.cancel(key, time.monotonic())) is not None:
+                self._reply(reply)
+        for error in refusals:
+            self._scheduler.counters.count_error(error)
+        return not self._abandoned and (self._scheduler.has_work or not stopping)
+
+    def _show(self) -> None:
+        idle = not (self._scheduler.has_work or self._inbox)
+        if idle or time.monotonic() - self._published > PUBLISH_SECONDS:
+            self._publish()
+            self._published = time.monotonic()
+
+    def _has_news(self) -> bool:
+        news = self._inbox or self._cancels or self._refusals or self._stopping
+        return bool(news) or self._scheduler.has_work
+
+    def _reply(self, reply: Reply) -> None:
+        with self._wake:
+            _, client = self._live.pop(reply.request.key)
+        self._scheduler.counters.count_reply(reply)
+        self._outbox.post(client.send, reply)
+
+    def _answer_all(self, why: str, kind: ErrorKind) -> None:
+        with self._wake:
+            self._stopping = True
+            live = [request for request, _ in self._live.values()]
+        for request in live:
+            self._reply(Reply(request, error=RequestError("request", "was not served", why, kind)))

@@ -1,0 +1,143 @@
+"""Which numbers the server shows, under which names; values come from the loop's own objects.
+
+The `nv_trt_llm_*` names and labels are those of TensorRT-LLM's backend, so that tools made for it
+work; `dg_*` are this project's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from plugins.spec import Phase
+from triton_backend.core import SplitReason
+from triton_backend.scheduler import Scheduler
+
+STEP_SECONDS_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One metric family; `kind` is counter, gauge or histogram, `label` names its one label."""
+
+    name: str
+    kind: str
+    help: str
+    label: str = ""
+
+
+REQUESTS = Family("nv_trt_llm_request_metrics", "gauge", "Requests by state", "request_type")
+PAGES = Family(
+    "nv_trt_llm_kv_cache_block_metrics", "gauge", "KV pages", "kv_cache_block_type"
+)  # fmt: skip
+BATCH = Family(
+    "nv_trt_llm_inflight_batcher_metrics",
+    "gauge",
+    "The execution that runs now",
+    "inflight_batcher_specific_metric",
+)
+GENERAL = Family("nv_trt_llm_general_metrics", "gauge", "Executions, and when", "general_type")
+EXECUTIONS = Family("dg_executions_total", "counter", "Executions of the engine")
+ROWS = Family("dg_rows_total", "counter", "Rows computed, by phase", "phase")
+FUSED = Family("dg_reads_fused_total", "counter", "Reads whose canvas joined their prompt")
+SPLIT = Family("dg_reads_split_total", "counter", "Reads whose canvas ran later", "reason")
+OUTCOMES = Family("dg_requests_total", "counter", "Requests by how they ended", "outcome")
+KV_WAITS = Family("dg_kv_waits_total", "counter", "Requests held back for want of KV pages")
+KV_WAIT_SECONDS = Family("dg_kv_wait_seconds_total", "counter", "Seconds they were held back")
+STEP_SECONDS = Family("dg_step_seconds", "histogram", "Seconds of one execution")
+READY = Family("dg_engine_ready", "gauge", "1 while the engine takes requests")
+
+Values = dict[tuple[Family, str], float]
+
+
+class Metric(Protocol):
+    """A metric as the server gives it."""
+
+    def increment(self, value: float) -> None: ...
+
+    def set(self, value: float) -> None: ...
+
+    def observe(self, value: float) -> None: ...
+
+
+def values(scheduler: Scheduler, max_requests: int, page_size: int) -> Values:
+    """All numbers of now, but the histogram's and the readiness."""
+    counters, pool = scheduler.counters, scheduler.pool
+    found: dict[Family, Mapping[str, float]] = {
+        REQUESTS: {
+            "active": scheduler.num_running + scheduler.num_waiting,
+            "max": max_requests,
+            "scheduled": counters.scheduled,
+            "context": counters.context_requests,
+            "waiting": scheduler.num_waiting,
+        },
+        PAGES: {
+            "max": pool.total,
+            "free": pool.num_free,
+            "used": pool.num_used,
+            "tokens_per": page_size,
+            "fraction": pool.num_used / pool.total,
+        },
+        BATCH: {
+            "total_context_tokens": counters.context_tokens,
+            "generation_requests": counters.denoise_requests,
+            "micro_batch_id": 0,
+            "paused_requests": 0,
+        },
+        GENERAL: {"iteration_counter": counters.executions, "timestamp": int(time.time())},
+        EXECUTIONS: {"": counters.executions},
+        ROWS: {phase.name.lower(): counters.rows[phase] for phase in Phase},
+        FUSED: {"": counters.fused},
+        SPLIT: {reason.value: counters.split[reason] for reason in SplitReason},
+        OUTCOMES: {
+            "ok": counters.ok,
+            "failed": counters.failed,
+            "cancelled": counters.cancelled,
+        },
+        KV_WAITS: {"": counters.kv_waits},
+        KV_WAIT_SECONDS: {"": counters.kv_wait_seconds},
+    }
+    return {
+        (family, label): value
+        for family, labelled in found.items()
+        for label, value in labelled.items()
+    }
+
+
+class Publisher:
+    """Brings the server's metrics up to date when called; always call it on one thread.
+
+    `make` creates the metric of a family and label value; all are made at once, so that each is
+    there at 0. `read` gives the current values.
+    """
+
+    def __init__(self, make: Callable[[Family, str], Metric], read: Callable[[], Values]) -> None:
+        self._read = read
+        self._shown = dict.fromkeys(read(), 0.0)
+        self._metrics = {entry: make(*entry) for entry in self._shown}
+        self._histogram = make(STEP_SECONDS, "")
+
+    def __call__(self, step_seconds: list[float]) -> None:
+        """Shows what has changed and the new observations; trouble is logged, never raised."""
+        try:
+            for entry, value in self._read().items():
+                self._update(entry, value)
+            for seconds in step_seconds:
+                self._histogram.observe(seconds)
+        except Exception:  # noqa: BLE001 - numbers on a page are not worth an engine
+            _log.exception("metrics could not be published")
+
+    def _update(self, entry: tuple[Family, str], value: float) -> None:
+        before = self._shown[entry]
+        if value == before:
+            return
+        if entry[0].kind == "counter":
+            self._metrics[entry].increment(value - before)
+        else:
+            self._metrics[entry].set(value)
+        self._shown[entry] = value

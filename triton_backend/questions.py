@@ -1,0 +1,16 @@
+"""The one door to structured questions: parse, build a read, shape answers; holds no logic."""
+
+from triton_backend.answers import answers
+from triton_backend.question_parse import Option, Question, QuestionError, as_text, parse_questions
+from triton_backend.read_template import ReadPlan, build_read
+
+__all__ = [
+    "Option",
+    "Question",
+    "QuestionError",
+    "ReadPlan",
+    "answers",
+    "as_text",
+    "build_read",
+    "parse_questions",
+]
