@@ -63,16 +63,14 @@ def show(figures: list[dict[str, object]]) -> None:
     names = ["model", "protocol", "concurrency", *COLUMNS.values()]
     table = Table(*names, title="perf_analyzer")
     for figure in figures:
-        table.add_row(
-            *(f"{v:,.0f}" if isinstance(v, float) else str(v) for v in _cells(figure, names))
-        )
+        table.add_row(*(_cell(figure.get(name, "")) for name in names))
     Console(width=120).print(table)
     for figure in figures:
         print(json.dumps(figure))
 
 
-def _cells(figure: dict[str, object], names: list[str]) -> list[object]:
-    return [figure.get(name, "") for name in names]
+def _cell(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, float) else str(value)
 
 
 def main() -> int:

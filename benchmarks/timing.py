@@ -39,4 +39,4 @@ def medians(seconds: dict[str, list[float]]) -> dict[str, float]:
 
 def emit(figure: str, value: float, **context: object) -> None:
     """One JSON line for one figure."""
-    print(json.dumps({"figure": figure, "value": round(value, 4), **context}), flush=True)
+    print(json.dumps({"figure": figure, "value": float(f"{value:.4g}"), **context}), flush=True)

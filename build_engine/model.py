@@ -51,8 +51,8 @@ class Step(nn.Module):
     """All layers over N rows of any mix of phases; returns normed hidden states of `output_rows`.
 
     Inputs: token_ids, positions, slots_* int64 [N]; phases int32 [N]; segments int32 [S, 5];
-    table_* int32 [B, P]; soft [C, H] self-conditioning vectors added to rows soft_rows int64 [C];
-    output_rows int64 [R]; one KV pool [pages, 2, page, kv_heads, head_dim] a layer, updated in place.
+    table_* int32 [B, P]; soft [C, H] self-conditioning vectors, the first all zero, of which row n
+    takes soft_index[n] (int64 [N]); output_rows int64 [R]; one KV pool [pages, 2, page, kv_heads, head_dim] a layer, updated in place.
     Output: [R, H].
     """
 
@@ -69,10 +69,10 @@ class Step(nn.Module):
         self.register_buffer("sliding_frequencies", sliding)
         self.register_buffer("full_frequencies", full)
 
-    def embed(self, token_ids: Tensor, soft_rows: Tensor, soft: Tensor, denoise: Tensor) -> Tensor:
+    def embed(self, token_ids: Tensor, soft_index: Tensor, soft: Tensor, denoise: Tensor) -> Tensor:
         """Input embeddings: prompt rows plain, canvas rows self-conditioned and normed."""
         rows = self.embed_tokens(token_ids)
-        conditioned = rows.index_add(0, soft_rows, self.self_conditioning(soft))
+        conditioned = rows + self.self_conditioning(soft)[soft_index]
         return torch.where(denoise, rms_norm(conditioned, self.config.rms_norm_eps), rows)
 
     def forward(
@@ -85,13 +85,13 @@ class Step(nn.Module):
         segments: Tensor,
         table_sliding: Tensor,
         table_full: Tensor,
-        soft_rows: Tensor,
+        soft_index: Tensor,
         soft: Tensor,
         output_rows: Tensor,
         kv_pools: list[Tensor],
     ) -> Tensor:
         denoise = (phases == int(Phase.DENOISE))[:, None]
-        h = self.embed(token_ids, soft_rows, soft, denoise)
+        h = self.embed(token_ids, soft_index, soft, denoise)
         geometry = self.config.geometry
         sliding = rotary_tables(positions, self.sliding_frequencies, h.dtype)
         full = rotary_tables(positions, self.full_frequencies, h.dtype)

@@ -76,7 +76,7 @@ if ! .venv/bin/python -c '' 2>/dev/null; then
     "$python" -m venv --clear .venv
 fi
 # shellcheck disable=SC2206  # PIP_FLAGS is a list of options
-install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check ${PIP_FLAGS:-})
+install=(.venv/bin/python -m pip install -qq --disable-pip-version-check ${PIP_FLAGS:-})
 echo "setup: installing packages (minutes the first time)"
 "${install[@]}" "$PIP" "setuptools>=77" wheel
 "${install[@]}" --no-build-isolation --editable ".[dev]"

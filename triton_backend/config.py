@@ -29,22 +29,36 @@ class ServeConfig:
     threads: int = 0
 
 
+@dataclass(frozen=True)
+class ReadConfig:
+    """Parameters of the model `structured_read`: requests that may wait for the engine at once."""
+
+    max_in_flight: int = 64
+
+
 def parse_config(parameters: Mapping[str, str]) -> ServeConfig:
     """ServeConfig from parameter texts.
 
     Raises:
         ConfigError: an unknown parameter, a missing engine_dir, or a value out of range.
     """
-    known = [field.name for field in fields(ServeConfig)]
-    unknown = sorted(set(parameters) - set(known))
-    if unknown:
-        raise ConfigError(f"Unknown parameter {', '.join(unknown)}; known are {', '.join(known)}.")
+    _check_known(parameters, ServeConfig)
     if not parameters.get("engine_dir", "").strip():
         raise ConfigError("Parameter engine_dir is empty; it names the engine directory to serve.")
     config = ServeConfig(**{name: _READERS[name](name, text) for name, text in parameters.items()})
     if config.kv_cache_pages and config.kv_cache_bytes:
         raise ConfigError("Parameters kv_cache_pages and kv_cache_bytes are both set; give one.")
     return config
+
+
+def parse_read_config(parameters: Mapping[str, str]) -> ReadConfig:
+    """ReadConfig from parameter texts.
+
+    Raises:
+        ConfigError: an unknown parameter or a value out of range.
+    """
+    _check_known(parameters, ReadConfig)
+    return ReadConfig(**{name: _read_least_one(name, text) for name, text in parameters.items()})
 
 
 def model_parameters(model_config: Mapping[str, Any]) -> dict[str, str]:
@@ -55,12 +69,14 @@ def model_parameters(model_config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def read_count(name: str, text: str, least: int = 0) -> int:
-    """A whole number of at least `least`.
+def _check_known(parameters: Mapping[str, str], config: type) -> None:
+    known = [field.name for field in fields(config)]
+    unknown = sorted(set(parameters) - set(known))
+    if unknown:
+        raise ConfigError(f"Unknown parameter {', '.join(unknown)}; known are {', '.join(known)}.")
 
-    Raises:
-        ConfigError: it is not one.
-    """
+
+def _read_count(name: str, text: str, least: int = 0) -> int:
     try:
         value = int(text)
     except ValueError:
@@ -76,16 +92,16 @@ def _read_switch(name: str, text: str) -> bool:
     return text == "on"
 
 
-def _read_queue(name: str, text: str) -> int:
-    return read_count(name, text, least=1)
+def _read_least_one(name: str, text: str) -> int:
+    return _read_count(name, text, least=1)
 
 
 _READERS: dict[str, Callable[[str, str], Any]] = {
     "engine_dir": lambda _, text: text,
-    "kv_cache_pages": read_count,
-    "kv_cache_bytes": read_count,
-    "max_step_tokens": read_count,
+    "kv_cache_pages": _read_count,
+    "kv_cache_bytes": _read_count,
+    "max_step_tokens": _read_count,
     "fusion": _read_switch,
-    "max_queue_size": _read_queue,
-    "threads": read_count,
+    "max_queue_size": _read_least_one,
+    "threads": _read_count,
 }

@@ -36,6 +36,13 @@ class RequestError(Exception):
         super().__init__(f"{field} {value}" + (f", {limit}" if limit else ""))
         self.kind = kind
 
+    @classmethod
+    def saying(cls, message: str) -> RequestError:
+        """The client's fault, in words that name field, value and limit already."""
+        error = cls("", "")
+        error.args = (message,)
+        return error
+
 
 class SplitReason(Enum):
     """Why a canvas did not join the execution that finished its prompt."""

@@ -6,7 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from plugins.spec import Phase
-from triton_backend.core import PROMPT, ErrorKind, Reply, RequestError, SplitReason, Step, StepResult
+from triton_backend.core import (
+    PROMPT,
+    ErrorKind,
+    Reply,
+    RequestError,
+    SplitReason,
+    Step,
+    StepResult,
+)
 
 
 @dataclass

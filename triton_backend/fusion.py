@@ -59,4 +59,3 @@ def split_reason(
     if not room.fits(len(canvas.ids), len(canvas.slots)):
         return SplitReason.BUDGET
     return None
-

@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Protocol
 
 from triton_backend.core import ErrorKind, Reply, Request, RequestError, Step, StepResult
@@ -55,15 +56,22 @@ class EngineLoop:
         self._live: dict[int, tuple[Request, Client]] = {}
         self._published = 0.0
         self._stopping = self._abandoned = self._broken = False
-        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+        self._thread: threading.Thread | None = None
 
     @property
     def ready(self) -> bool:
         """Whether a request would be accepted and served, a full queue aside."""
-        return self._thread.is_alive() and not (self._stopping or self._broken)
+        running = self._thread is not None and self._thread.is_alive()
+        return running and not (self._stopping or self._broken)
 
-    def start(self) -> None:
+    def start(self, prepare: Callable[[], None]) -> None:
+        """Starts serving once `prepare` has run on the engine thread; raises what that raises."""
+        outcome: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._main, args=(prepare, outcome), name="engine", daemon=True
+        )
         self._thread.start()
+        outcome.result()
 
     def submit(self, request: Request, client: Client) -> None:
         """Queues a request; its client gets exactly one reply.
@@ -110,11 +118,22 @@ class EngineLoop:
         with self._wake:
             self._stopping = True
             self._wake.notify()
-        self._thread.join(patience)
-        self._abandoned = True
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join(patience)
+            self._abandoned = True
+            self._thread.join()
 
-    def _main(self) -> None:
+    def _main(self, prepare: Callable[[], None], outcome: Future[None]) -> None:
+        try:
+            prepare()
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            self._broken = True
+            outcome.set_exception(error)
+            return
+        outcome.set_result(None)
+        self._serve()
+
+    def _serve(self) -> None:
         try:
             while self._collect():
                 if self._scheduler.has_work:

@@ -32,9 +32,7 @@ class Family:
 
 
 REQUESTS = Family("nv_trt_llm_request_metrics", "gauge", "Requests by state", "request_type")
-PAGES = Family(
-    "nv_trt_llm_kv_cache_block_metrics", "gauge", "KV pages", "kv_cache_block_type"
-)  # fmt: skip
+PAGES = Family("nv_trt_llm_kv_cache_block_metrics", "gauge", "KV pages", "kv_cache_block_type")
 BATCH = Family(
     "nv_trt_llm_inflight_batcher_metrics",
     "gauge",
@@ -65,8 +63,8 @@ class Metric(Protocol):
     def observe(self, value: float) -> None: ...
 
 
-def values(scheduler: Scheduler, max_requests: int, page_size: int) -> Values:
-    """All numbers of now, but the histogram's and the readiness."""
+def values(scheduler: Scheduler, ready: bool, max_requests: int, page_size: int) -> Values:
+    """All numbers of now, but the histogram's."""
     counters, pool = scheduler.counters, scheduler.pool
     found: dict[Family, Mapping[str, float]] = {
         REQUESTS: {
@@ -101,6 +99,7 @@ def values(scheduler: Scheduler, max_requests: int, page_size: int) -> Values:
         },
         KV_WAITS: {"": counters.kv_waits},
         KV_WAIT_SECONDS: {"": counters.kv_wait_seconds},
+        READY: {"": int(ready)},
     }
     return {
         (family, label): value

@@ -18,6 +18,8 @@ from triton_backend.core import Segment, Step
 
 LEAST = 2
 
+Ints = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class PackedStep:
@@ -34,8 +36,8 @@ class PackedStep:
     segments: NDArray[np.int32]  # [S, 5]
     table_sliding: NDArray[np.int32]  # [B, P]
     table_full: NDArray[np.int32]  # [B, P]
-    soft_rows: NDArray[np.int64]  # [C]
-    soft: NDArray[np.float32]  # [C, H]
+    soft_index: NDArray[np.int64]  # [N], which of the soft vectors a row takes
+    soft: NDArray[np.float32]  # [C, H], the first is zero
     output_rows: NDArray[np.int64]  # [R]
     label_ids: NDArray[np.int32]  # [R, K]
     num_outputs: int
@@ -44,9 +46,9 @@ class PackedStep:
 def pack(step: Step, page_size: int, hidden_size: int) -> PackedStep:
     """The arrays of a step; canvas rows are written to the scratch pages behind the committed."""
     segments = step.segments
-    counts = _ints((len(segment.token_ids) for segment in segments), np.int64)
-    committed = _ints((segment.committed for segment in segments), np.int64)
-    phase = _ints((segment.phase for segment in segments), np.int32)
+    counts = _ints(len(segment.token_ids) for segment in segments)
+    committed = _ints(segment.committed for segment in segments)
+    phase = _ints(segment.phase for segment in segments)
     first = np.cumsum(counts) - counts
     rows = int(counts.sum())
     owner = np.repeat(np.arange(len(segments)), counts)
@@ -55,15 +57,15 @@ def pack(step: Step, page_size: int, hidden_size: int) -> PackedStep:
     slots = _slots(phase, committed, owner, offset, table, page_size)
     output_rows, label_ids = _outputs(segments, first)
     return PackedStep(
-        token_ids=_grown(_ints(chain.from_iterable(s.token_ids for s in segments), np.int64), 0),
+        token_ids=_grown(_ints(chain.from_iterable(s.token_ids for s in segments)), 0),
         positions=_grown(committed[owner] + offset, 0),
-        phases=_grown(phase[owner], int(Phase.PREFILL)),
+        phases=_grown(phase[owner], int(Phase.PREFILL)).astype(np.int32),
         slots_sliding=slots,
         slots_full=slots,
         segments=_segment_rows(first, counts, phase, committed),
         table_sliding=table,
         table_full=table,
-        soft_rows=np.zeros(LEAST, np.int64),
+        soft_index=np.zeros(max(rows, LEAST), np.int64),
         soft=np.zeros((LEAST, hidden_size), np.float32),
         output_rows=_grown(output_rows, 0),
         label_ids=label_ids,
@@ -71,17 +73,17 @@ def pack(step: Step, page_size: int, hidden_size: int) -> PackedStep:
     )
 
 
-def _ints(values: Iterable[int], dtype: type[np.integer]) -> NDArray:
-    return np.fromiter(values, dtype)
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, np.int64)
 
 
-def _grown(values: NDArray, filler: int) -> NDArray:
+def _grown(values: Ints, filler: int) -> Ints:
     """The array with `filler` appended until it has LEAST entries."""
     missing = LEAST - len(values)
     return np.append(values, np.full(missing, filler, values.dtype)) if missing > 0 else values
 
 
-def _segment_rows(first: NDArray, counts: NDArray, phase: NDArray, committed: NDArray) -> NDArray:
+def _segment_rows(first: Ints, counts: Ints, phase: Ints, committed: Ints) -> NDArray[np.int32]:
     columns = (first, counts, phase, committed, np.arange(len(first)))
     rows = np.zeros((max(len(first), LEAST), SEGMENT_FIELDS), np.int32)
     rows[: len(first)] = np.stack(columns, axis=1)
@@ -97,11 +99,11 @@ def _table(segments: Sequence[Segment]) -> NDArray[np.int32]:
 
 
 def _slots(
-    phase: NDArray,
-    committed: NDArray,
-    owner: NDArray,
-    offset: NDArray,
-    table: NDArray,
+    phase: Ints,
+    committed: Ints,
+    owner: Ints,
+    offset: Ints,
+    table: NDArray[np.int32],
     page_size: int,
 ) -> NDArray[np.int64]:
     # A canvas starts on a page of its own, so that it never touches a committed one.
@@ -113,10 +115,10 @@ def _slots(
 
 
 def _outputs(
-    segments: Sequence[Segment], first: NDArray
+    segments: Sequence[Segment], first: Ints
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    counts = _ints((len(segment.slots) for segment in segments), np.int64)
-    slots = _ints(chain.from_iterable(segment.slots for segment in segments), np.int64)
+    counts = _ints(len(segment.slots) for segment in segments)
+    slots = _ints(chain.from_iterable(segment.slots for segment in segments))
     columns = max(segment.label_columns for segment in segments)
     labels = np.full((max(len(slots), LEAST), max(columns, LEAST)), NO_LABEL, np.int32)
     wanted = chain.from_iterable(segment.label_ids for segment in segments)

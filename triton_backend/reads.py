@@ -11,7 +11,7 @@ from triton_backend.core import ErrorKind, RequestError
 from triton_backend.runner import HeadOutput
 
 PADDING_LOG_PROB = np.float32(-1e30)
-"""Log-probability at a padding label; finite, since JSON has no infinities. Its probability is 0."""
+"""Log-probability at a padding label, finite since JSON has no infinity; its probability is 0."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,9 @@ def read_slots(head: HeadOutput, label_counts: NDArray[np.int64]) -> ReadResult:
     """
     real = np.arange(head.label_logits.shape[1]) < label_counts[:, None]
     logits = np.where(real, head.label_logits, np.float32(0)).astype(np.float64)
-    if not (np.isfinite(logits).all() and np.isfinite(head.lse).all() and _finite(head.entropy)):
-        raise RequestError(
-            "slot_log_probs", "are not finite", "the engine computed no usable numbers for this "
-            "request", ErrorKind.INTERNAL,
-        )  # fmt: skip
+    if not all(np.isfinite(values).all() for values in (logits, head.lse, head.entropy)):
+        limit = "the engine found no usable numbers for this request"
+        raise RequestError("slot_log_probs", "are not finite", limit, ErrorKind.INTERNAL)
     log_probs = np.minimum(logits - head.lse.astype(np.float64)[:, None], 0.0)
     raw = np.where(real, np.exp(log_probs), 0.0)
     shifted = np.where(real, logits - np.where(real, logits, -np.inf).max(1, keepdims=True), 0.0)
@@ -56,7 +54,3 @@ def read_slots(head: HeadOutput, label_counts: NDArray[np.int64]) -> ReadResult:
         entropy=np.maximum(head.entropy, np.float32(0)).astype(np.float32),
         argmax=head.argmax.astype(np.int32),
     )
-
-
-def _finite(values: NDArray) -> bool:
-    return bool(np.isfinite(values).all())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 
@@ -89,7 +90,7 @@ class CpuRunner:
             packed.segments,
             packed.table_sliding,
             packed.table_full,
-            packed.soft_rows,
+            packed.soft_index,
         )
         inputs = [torch.from_numpy(array) for array in arrays]
         inputs.append(torch.from_numpy(packed.soft).to(self._dtype))
@@ -97,11 +98,24 @@ class CpuRunner:
         hidden: torch.Tensor = self._step.boxed_run([*inputs, *self._pools])[0]
         return hidden
 
-    def run(self, packed: PackedStep) -> HeadOutput:
-        """One execution: all layers over the packed rows, then the read head."""
-        hidden = self.hidden(packed)
+    def read(self, hidden: torch.Tensor, packed: PackedStep) -> HeadOutput:
+        """The read head over hidden rows [R, H] and their labels."""
         outputs = self._head.boxed_run([hidden, torch.from_numpy(packed.label_ids)])
         return HeadOutput(*(tensor.numpy() for tensor in outputs))
+
+    def run(self, packed: PackedStep) -> HeadOutput:
+        """One execution: all layers over the packed rows, then the read head if anybody reads."""
+        hidden = self.hidden(packed)
+        if not packed.num_outputs:
+            rows = np.zeros(len(packed.output_rows), np.float32)
+            labels = np.zeros(packed.label_ids.shape, np.float32)
+            return HeadOutput(labels, rows, rows, rows.astype(np.int32))
+        return self.read(hidden, packed)
+
+    @property
+    def embedding(self) -> torch.Tensor:
+        """The token table [V, H], tied with the head."""
+        return self._weights["embed_tokens.weight"]
 
 
 def _check_builder(contract: EngineContract) -> None:

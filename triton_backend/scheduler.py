@@ -9,6 +9,7 @@ prompt chunks of running requests, then with new requests. Within each kind nobo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from triton_backend.core import (
     ErrorKind,
@@ -24,8 +25,10 @@ from triton_backend.counters import Counters
 from triton_backend.fusion import Room, StepLimits, split_reason
 from triton_backend.page_pool import PagePool
 from triton_backend.progress import Progress, pages_needed
-from triton_backend.reads import ReadResult
 from triton_backend.waiting import WaitingQueue
+
+if TYPE_CHECKING:
+    from triton_backend.reads import ReadResult
 
 
 class Scheduler:
@@ -36,7 +39,7 @@ class Scheduler:
     ) -> None:
         self.pool = pool
         self.counters = counters
-        self._limits = limits
+        self.limits = limits
         self._page_size = page_size
         self._fusion = fusion
         self._waiting = WaitingQueue(counters)
@@ -77,7 +80,7 @@ class Scheduler:
 
     def schedule(self, now: float) -> Step:
         """The next execution; reserves pages for the requests it starts, changes no progress."""
-        room = Room.of(self._limits)
+        room = Room.of(self.limits)
         segments = list(self._canvases(room))
         splits: list[tuple[int, SplitReason]] = []
         for progress in self._prompts(room, now):
@@ -143,7 +146,7 @@ class Scheduler:
         positions = len(request.prompt_ids)
         for index, canvas in enumerate(request.canvases):
             enabled = self._fusion or not chunk
-            reason = split_reason(canvas, positions, room, self._limits, enabled)
+            reason = split_reason(canvas, positions, room, self.limits, enabled)
             if reason is not None:
                 # Without a prompt there is nothing to be split from: the canvas just runs later.
                 splits += [(request.key, reason)] if chunk else []
@@ -158,9 +161,7 @@ class Scheduler:
         return progress.reply()
 
 
-def _advance(
-    progress: Progress, segment: Segment, read: ReadResult | RequestError | None
-) -> None:
+def _advance(progress: Progress, segment: Segment, read: ReadResult | RequestError | None) -> None:
     if read is None:
         progress.computed += len(segment.token_ids)
     elif isinstance(read, RequestError):

@@ -20,7 +20,7 @@ class AttentionTile {
       : rows_(rows), width_(width), padded_((width + kPanel - 1) / kPanel * kPanel),
         keys_(keys_of(width)), stride_(padded_ + 16), score_stride_(keys_ + 16) {
     float* next = workspace.get<float>(2 * (rows + keys_) * stride_ + keys_ * padded_ +
-                                       rows * score_stride_ + 2 * rows);
+                                       rows * score_stride_ + 2 * rows * kLanes);
     const auto take = [&](int64_t count) { return std::exchange(next, next + count); };
     queries_ = take(rows * stride_);
     sums_ = take(rows * stride_);
@@ -28,11 +28,11 @@ class AttentionTile {
     values_ = take(keys_ * stride_);
     keys_across_ = take(keys_ * padded_);
     scores_ = take(rows * score_stride_);
-    largest_ = take(rows);
-    total_ = take(rows);
+    largest_ = take(rows * kLanes);
+    total_ = take(rows * kLanes);
     std::fill_n(sums_, rows * stride_, 0.0f);
-    std::fill_n(largest_, rows, kNothingSeen);
-    std::fill_n(total_, rows, 0.0f);
+    std::fill_n(largest_, rows * kLanes, kNothingSeen);
+    std::fill_n(total_, rows * kLanes, 0.0f);
     if (padded_ > width_) std::fill_n(values_, keys_ * stride_, 0.0f);
   }
 
@@ -68,18 +68,21 @@ class AttentionTile {
   void soften(int64_t row, Span seen) {
     float* scores = scores_ + row * score_stride_;
     mask(scores, seen);
-    Floats most = splat(largest_[row]);
-    for (int64_t i = used_.first; i < used_.last; i += kLanes) most = larger(most, load(scores + i));
-    const float largest = largest_lane(most);
-    Floats sum = {};
+    const Floats before = load(largest_ + row * kLanes);
+    Floats largest = before;
+    for (int64_t i = used_.first; i < used_.last; i += kLanes) {
+      largest = larger(largest, load(scores + i));
+    }
+    largest = largest_lane(largest);
+    if (largest[0] != before[0]) rescale(row, exponential(before - largest));
+    Floats sum = load(total_ + row * kLanes);
     for (int64_t i = used_.first; i < used_.last; i += kLanes) {
       const Floats power = exponential(load(scores + i) - largest);
       store(scores + i, power);
       sum += power;
     }
-    if (largest != largest_[row]) rescale(row, exponential(splat(largest_[row] - largest))[0]);
-    largest_[row] = largest;
-    total_[row] += total(sum);
+    store(largest_ + row * kLanes, largest);
+    store(total_ + row * kLanes, sum);
   }
 
   void add_values() {
@@ -95,7 +98,7 @@ class AttentionTile {
 
   const float* finished(int64_t row) {
     float* sums = sums_ + row * stride_;
-    const float inverse = 1.0f / total_[row];
+    const Floats inverse = 1.0f / total(load(total_ + row * kLanes));
     for (int64_t i = 0; i < padded_; i += kLanes) store(sums + i, load(sums + i) * inverse);
     return sums;
   }
@@ -126,10 +129,10 @@ class AttentionTile {
     std::fill(scores + last, scores + used_.last, kUnseen);
   }
 
-  void rescale(int64_t row, float factor) {
+  void rescale(int64_t row, Floats factor) {
     float* sums = sums_ + row * stride_;
     for (int64_t i = 0; i < padded_; i += kLanes) store(sums + i, load(sums + i) * factor);
-    total_[row] *= factor;
+    store(total_ + row * kLanes, load(total_ + row * kLanes) * factor);
   }
 
   int64_t rows_, width_, padded_, keys_, stride_, score_stride_;
@@ -137,7 +140,7 @@ class AttentionTile {
   float *key_rows_, *values_;  // [keys, stride]
   float* keys_across_;         // [keys / 32, padded, 32]
   float* scores_;              // [rows, score_stride]
-  float *largest_, *total_;    // [rows]
+  float *largest_, *total_;    // [rows, lanes]; the largest repeats, the total is their sum
   Span used_;                  // whole panels of the present tile
 };
 

@@ -15,9 +15,18 @@ template <class Unit> struct Rows {
   DG_INLINE Rows from(int64_t row) const { return {data + row * stride, stride}; }
 };
 
+enum class Mode {
+  kSet,     // c = a * b
+  kAdd,     // c += a * b
+  kStream,  // c = a * b, while `ahead` comes from memory, a cache line per step
+};
+constexpr int64_t kLine = 64;
+
 // c[Count, 32] (+)= a[Count, depth] * b[depth, 32]
-template <int Count, bool kAccumulate, class Unit>
-void panel_kernel(Rows<Unit> a, Rows<Unit> b, int64_t depth, float* c, int64_t c_stride) {
+template <int Count, Mode kMode, class Unit>
+void panel_kernel(Rows<Unit> a, Rows<Unit> b, int64_t depth, float* c, int64_t c_stride,
+                  const char* ahead) {
+  constexpr bool kAccumulate = kMode == Mode::kAdd;
   for (int column = 0; column < kPanel; column += 2 * kLanes) {
     Floats sum[Count][2];
 #pragma GCC unroll 16
@@ -28,6 +37,7 @@ void panel_kernel(Rows<Unit> a, Rows<Unit> b, int64_t depth, float* c, int64_t c
     const Unit* weights = b.data + column;
     for (int64_t k = 0; k < depth; ++k, weights += b.stride) {
       const Vector<Unit> left = load(weights), right = load(weights + kLanes);
+      if constexpr (kMode == Mode::kStream) __builtin_prefetch(ahead + k * kLine, 0, 2);
 #pragma GCC unroll 16
       for (int r = 0; r < Count; ++r) {
         const Vector<Unit> x = splat(a.data[r * a.stride + k]);
@@ -44,21 +54,21 @@ void panel_kernel(Rows<Unit> a, Rows<Unit> b, int64_t depth, float* c, int64_t c
 }
 
 template <class Unit>
-using PanelKernel = void (*)(Rows<Unit>, Rows<Unit>, int64_t, float*, int64_t);
+using PanelKernel = void (*)(Rows<Unit>, Rows<Unit>, int64_t, float*, int64_t, const char*);
 
-template <bool kAccumulate, class Unit, int... Index>
+template <Mode kMode, class Unit, int... Index>
 constexpr auto panel_kernels(std::integer_sequence<int, Index...>) {
   return std::array<PanelKernel<Unit>, sizeof...(Index)>{
-      panel_kernel<Index + 1, kAccumulate, Unit>...};
+      panel_kernel<Index + 1, kMode, Unit>...};
 }
 
 // At most kPanelRows rows.
-template <bool kAccumulate, class Unit>
+template <Mode kMode, class Unit>
 DG_INLINE void panel_product(int64_t rows, Rows<Unit> a, Rows<Unit> b, int64_t depth, float* c,
-                             int64_t c_stride) {
+                             int64_t c_stride, const char* ahead = nullptr) {
   static constexpr auto kernels =
-      panel_kernels<kAccumulate, Unit>(std::make_integer_sequence<int, kPanelRows>{});
-  kernels[rows - 1](a, b, depth, c, c_stride);
+      panel_kernels<kMode, Unit>(std::make_integer_sequence<int, kPanelRows>{});
+  kernels[rows - 1](a, b, depth, c, c_stride, ahead);
 }
 
 constexpr int kDotColumns = kLanes < 8 ? kLanes : 8;
@@ -94,6 +104,14 @@ DG_INLINE void dot_kernel(Rows<Unit> a, const Unit* const (&weights)[kDotColumns
   for (int r = 0; r < Count; ++r) sum_lanes<kDotColumns>(sum[r], c + r * c_stride);
 }
 
+// Asks for part `index` of `parts` of the next `bytes`, so that a whole round of parts brings them in.
+DG_INLINE void fetch_part(const char* next, int64_t bytes, int64_t index, int64_t parts) {
+  const int64_t lines = bytes / kLine;
+  for (int64_t line = lines * index / parts; line < lines * (index + 1) / parts; ++line) {
+    __builtin_prefetch(next + line * kLine, 0, 2);
+  }
+}
+
 // c[rows, count] = a * transpose of `count` weight rows; c has room for whole groups of kDotColumns.
 template <class Unit>
 void dot_product(int64_t rows, Rows<Unit> a, Rows<Unit> weights, int64_t count, int64_t depth,
@@ -103,8 +121,10 @@ void dot_product(int64_t rows, Rows<Unit> a, Rows<Unit> weights, int64_t count, 
     for (int j = 0; j < kDotColumns; ++j) {
       group[j] = weights.data + std::min(column + j, count - 1) * weights.stride;
     }
+    const char* next = reinterpret_cast<const char*>(group[0] + kDotColumns * weights.stride);
     int64_t row = 0;
     for (; row + kDotRows <= rows; row += kDotRows) {
+      fetch_part(next, kDotColumns * depth * sizeof(Unit), row, rows);
       dot_kernel<kDotRows>(a.from(row), group, depth, c + row * c_stride + column, c_stride);
     }
     for (; row < rows; ++row) {
@@ -123,16 +143,22 @@ template <class Unit> struct Weight {
   int64_t panels() const { return (columns + kPanel - 1) / kPanel; }
   int64_t width(int64_t panel) const { return std::min<int64_t>(kPanel, columns - panel * kPanel); }
 
-  // c[rows, 32] = a * one panel of columns, rows <= kPanelRows.
-  DG_INLINE void multiply(int64_t panel, int64_t rows, Rows<Unit> a, float* c,
-                          int64_t c_stride) const {
-    if (packed) {
-      const Rows<Unit> block{data + panel * kPanel * depth, kPanel};
-      panel_product<false>(rows, a, block, depth, c, c_stride);
-    } else {
-      const Rows<Unit> block{data + panel * kPanel * depth, depth};
-      dot_product(rows, a, block, width(panel), depth, c, c_stride);
-    }
+  // Calls body(first, count, tile) with tile[count, 32] = those rows of `a` times one panel of columns.
+  // The first two blocks of rows fetch the panel that is expected next, half each.
+  template <class Body>
+  DG_INLINE void multiply(int64_t panel, int64_t next_panel, int64_t rows, Rows<Unit> a,
+                          Body&& body) const {
+    alignas(64) float tile[kPanelRows * kPanel];
+    const Rows<Unit> block{data + panel * kPanel * depth, packed ? kPanel : depth};
+    const char* next = reinterpret_cast<const char*>(data + next_panel * kPanel * depth);
+    for_row_blocks(rows, kPanelRows, [&](int64_t first, int64_t count) {
+      if (!packed) {
+        dot_product(count, a.from(first), block, width(panel), depth, tile, kPanel);
+      } else if (next) {
+      } else {
+      }
+      body(first, count, tile);
+    });
   }
 };
 

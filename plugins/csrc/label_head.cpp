@@ -24,7 +24,7 @@ struct TileSums {
 TileSums fold_tile(const float* logits, int32_t first_id) {
   Floats most = load(logits);
   for (int64_t i = kLanes; i < kTile; i += kLanes) most = larger(load(logits + i), most);
-  const float largest = largest_lane(most);
+  const float largest = largest_lane(most)[0];
   Floats sum = {}, weighted = {};
   for (int64_t i = 0; i < kTile; i += kLanes) {
     const Floats distance = larger(splat(2 * kSmallestExponent), load(logits + i) - largest);
@@ -34,7 +34,7 @@ TileSums fold_tile(const float* logits, int32_t first_id) {
   }
   int32_t argmax = 0;
   while (argmax + 1 < kTile && logits[argmax] != largest) ++argmax;
-  return {largest, total(sum), total(weighted), first_id + argmax};
+  return {largest, total(sum)[0], total(weighted)[0], first_id + argmax};
 }
 
 void cap_tile(float* logits, int64_t width, float softcap) {

@@ -163,21 +163,21 @@ DG_INLINE Floats gelu_tanh(Floats x) {
   return x / (1.0f + exponential(-2.0f * u));
 }
 
-DG_INLINE float largest_lane(Floats value) {
-  float lanes[kLanes];
-  store(lanes, value);
-#pragma GCC unroll 4
-  for (int half = kLanes / 2; half >= 1; half /= 2) {
-#pragma GCC unroll 8
-    for (int i = 0; i < half; ++i) lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
-  }
-  return lanes[0];
+template <int By, int... Lane>
+DG_INLINE Floats rotate(Floats value, std::integer_sequence<int, Lane...>) {
+  return __builtin_shufflevector(value, value, ((Lane + By) % kLanes)...);
 }
 
-DG_INLINE float total(Floats value) {
-  float sum;
-  sum_lanes<1>(&value, &sum);
-  return sum;
+// Every lane of the result holds the fold of all lanes; always in the same order.
+template <int Half = kLanes / 2, class Fold> DG_INLINE Floats fold_lanes(Floats value, Fold fold) {
+  value = fold(value, rotate<Half>(value, EveryLane{}));
+  if constexpr (Half > 1) return fold_lanes<Half / 2>(value, fold);
+  return value;
+}
+
+DG_INLINE Floats largest_lane(Floats value) { return fold_lanes(value, larger); }
+DG_INLINE Floats total(Floats value) {
+  return fold_lanes(value, [](Floats a, Floats b) { return a + b; });
 }
 
 DG_INLINE uint16_t round_to_bf16(float value) {

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_cases import PAGE, Case, Heads, Part, make_case
+from tests.plugins.attention_cases import PAGE, Case, Heads, Part, make_case
 
 from plugins import reference
 from plugins.spec import Phase

@@ -1,0 +1,111 @@
+"""An engine driven in this process, one execution at a time, by the server's own scheduler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from build_engine.contract import load_contract
+from triton_backend.core import Canvas, Reply, Request
+from triton_backend.counters import Counters
+from triton_backend.execute import run
+from triton_backend.fusion import StepLimits
+from triton_backend.pack import PackedStep
+from triton_backend.page_pool import PagePool
+from triton_backend.runner import HeadOutput
+from triton_backend.runner_cpu import CpuRunner
+from triton_backend.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a session fills its executions; 0 tokens means the engine's own limit."""
+
+    max_step_tokens: int = 0
+    fusion: bool = True
+
+
+class HiddenTap:
+    """A runner that keeps the last execution's hidden rows, for full logits and comparisons."""
+
+    def __init__(self, runner: CpuRunner) -> None:
+        self.runner = runner
+        self.contract = runner.contract
+        self.last = torch.empty(0)
+
+    def create_pools(self, pages: int) -> None:
+        """Allocate the KV pools."""
+        self.runner.create_pools(pages)
+
+    def run(self, packed: PackedStep) -> HeadOutput:
+        """One execution, its hidden rows kept."""
+        self.last = self.runner.hidden(packed)
+        return self.runner.read(self.last, packed)
+
+    def logits(self, rows: slice) -> Tensor:
+        """Soft-capped fp32 logits [rows, V] of the last execution's output rows."""
+        cap = self.contract.geometry.softcap
+        raw = (self.last[rows] @ self.runner.embedding.t()).float()
+        return cap * torch.tanh(raw / cap)
+
+
+class Session:
+    """Loads an engine once; `reads` serves a batch of requests to their replies."""
+
+    def __init__(self, engine: Path, pages: int = 512, threads: int = 0) -> None:
+        self.contract = load_contract(engine, verify=False)
+        self.tap = HiddenTap(CpuRunner(engine, self.contract, threads))
+        self.tap.create_pools(pages)
+        self.pages = pages
+        self.logits: dict[int, Tensor] = {}
+
+    def _scheduler(self, policy: Policy) -> Scheduler:
+        limits = self.contract.limits
+        return Scheduler(
+            StepLimits(
+                max_tokens=policy.max_step_tokens or limits.max_step_tokens,
+                max_segments=limits.max_segments,
+                max_output_rows=limits.max_output_rows,
+                max_context=limits.max_context,
+            ),
+            PagePool(self.pages),
+            self.contract.page_size,
+            policy.fusion,
+            Counters(),
+        )
+
+    def reads(
+        self, requests: Iterable[Request], policy: Policy = Policy(), keep_logits: bool = False
+    ) -> dict[int, Reply]:
+        """Replies by request key; with `keep_logits`, `self.logits` holds each canvas's slots."""
+        scheduler = self._scheduler(policy)
+        for request in requests:
+            scheduler.add(request, time.monotonic())
+        replies: dict[int, Reply] = {}
+        while scheduler.has_work:
+            step = scheduler.schedule(time.monotonic())
+            result = run(self.tap, step)
+            row = 0
+            for segment in step.segments if keep_logits else ():
+                if segment.slots:
+                    rows = slice(row, row + len(segment.slots))
+                    self.logits[segment.key] = self.tap.logits(rows)
+                    row += len(segment.slots)
+            for reply in scheduler.record(step, result):
+                replies[reply.request.key] = reply
+        scheduler.rest()
+        return replies
+
+
+def read_request(
+    key: int, prompt: Sequence[int], canvas: Sequence[int], slots: Sequence[int] | None = None
+) -> Request:
+    """A read of a canvas at `slots` (default: every position) with two labels a slot."""
+    slots = tuple(range(len(canvas)) if slots is None else slots)
+    labels = ((5, 9),) * len(slots)
+    return Request(key, tuple(prompt), (Canvas(tuple(canvas), slots, labels, 2),))

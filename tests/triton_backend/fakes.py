@@ -1,0 +1,180 @@
+"""A runner that hashes instead of computing, the lone answer it must give, and small helpers.
+
+Its pools keep one number a position: the hash of the prefix up to there, taken through the block
+table like keys and values. So a wrong slot, page, position, mask or row shows in the answer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from build_engine.contract import EngineContract, Geometry, Limits
+from plugins.spec import COMMITTED, FIRST_ROW, PHASE, ROW_COUNT, TABLE_ROW, Phase
+from triton_backend.core import Canvas, Request
+from triton_backend.counters import Counters
+from triton_backend.fusion import StepLimits
+from triton_backend.page_pool import PagePool
+from triton_backend.runner import HeadOutput
+from triton_backend.scheduler import Scheduler
+
+PAGE = 4
+VOCAB = 97
+_MASK = (1 << 61) - 1
+
+
+def make_contract(**limits) -> EngineContract:
+    sizes = {
+        "max_step_tokens": 64,
+        "max_segments": 16,
+        "max_context": 128,
+        "max_canvas": 16,
+        "max_output_rows": 32,
+        "max_labels": 8,
+    }
+    geometry = Geometry(
+        vocab_size=VOCAB, hidden_size=8, num_layers=2, num_heads=1,
+        layer_types=("sliding_attention", "full_attention"), sliding_window=8, sliding_kv_heads=1,
+        sliding_head_dim=8, full_kv_heads=1, full_head_dim=8, intermediate_size=8, num_experts=2,
+        top_k_experts=1, moe_intermediate_size=8, canvas_length=16, softcap=30.0,
+    )  # fmt: skip
+    return EngineContract(
+        target="fake", dtype="float32", page_size=PAGE, geometry=geometry,
+        limits=Limits(**{**sizes, **limits}), stop_ids=(1,), pad_id=0, bos_id=2,
+    )  # fmt: skip
+
+
+def make_limits(tokens=64, segments=16, output_rows=32, context=128) -> StepLimits:
+    return StepLimits(tokens, segments, output_rows, context)
+
+
+def make_scheduler(limits=None, pages=64, fusion=True) -> Scheduler:
+    return Scheduler(limits or make_limits(), PagePool(pages), PAGE, fusion, Counters())
+
+
+def make_canvas(width=4, slots=(0,), labels=((1, 2),), seed=0) -> Canvas:
+    ids = tuple((seed * 31 + i * 7) % VOCAB for i in range(width))
+    return Canvas(ids, tuple(slots), tuple(labels), max(len(row) for row in labels))
+
+
+def make_request(key, prompt=8, width=4, canvases=1) -> Request:
+    prompt_ids = tuple((key * 13 + i * 5) % VOCAB for i in range(prompt))
+    return Request(key, prompt_ids, tuple(make_canvas(width, seed=key + n) for n in range(canvases)))
+
+
+def mix(*values: int) -> int:
+    state = 1469598103
+    for value in values:
+        state = (state * 1000003 + int(value) + 7) & _MASK
+    return state
+
+
+def prefix_hashes(prompt_ids) -> list[int]:
+    hashes, state = [], 0
+    for position, token in enumerate(prompt_ids):
+        state = mix(state, token, position)
+        hashes.append(state)
+    return hashes
+
+
+def row_outputs(state: int, labels) -> tuple[list[float], float, float, int]:
+    """Label logits, log-sum-exp, entropy and argmax that belong to a hash."""
+    logits = [(mix(state, label) % 4001) / 1000 - 2 if label >= 0 else -np.inf for label in labels]
+    return logits, 6 + (state % 1000) / 1000, (state % 777) / 100, state % VOCAB
+
+
+def canvas_state(prompt, canvas_ids, slot: int) -> int:
+    """The hash of a canvas row that sees a prefix (its hashes, position for position)."""
+    return mix(*prompt, *canvas_ids, slot)
+
+
+def lone_log_probs(request: Request, canvas: int = 0) -> np.ndarray:
+    """The answer this request must get whoever else is served: real labels only, rows in order."""
+    asked = request.canvases[canvas]
+    prefix = prefix_hashes(request.prompt_ids)
+    rows = []
+    for slot, labels in zip(asked.slots, asked.label_ids, strict=True):
+        logits, lse, _, _ = row_outputs(canvas_state(prefix, asked.ids, slot), labels)
+        rows += [logit - lse for logit in logits]
+    return np.array(rows, np.float32)
+
+
+def given_log_probs(request: Request, read, canvas: int = 0) -> np.ndarray:
+    counts = [len(labels) for labels in request.canvases[canvas].label_ids]
+    return np.concatenate([row[:n] for row, n in zip(read.log_probs, counts, strict=True)])
+
+
+class FakeRunner:
+    """Obeys PackedStep alone. `poison` makes every canvas holding that token come out as NaN."""
+
+    def __init__(self, contract=None, poison=None) -> None:
+        self.contract = contract or make_contract()
+        self.poison = poison
+        self.steps = []
+        self._pools = {}
+
+    def create_pools(self, pages: int) -> None:
+        size = pages * self.contract.page_size
+        self._pools = {name: np.zeros(size, np.int64) for name in ("sliding", "full")}
+
+    def run(self, packed) -> HeadOutput:
+        self.steps.append(packed)
+        _check_shapes(packed)
+        states = [self._states(packed, group) for group in ("sliding", "full")]
+        assert np.array_equal(*states), "the two page groups hold different things"
+        rows = [
+            row_outputs(int(states[0][row]), labels.tolist())
+            for row, labels in zip(packed.output_rows, packed.label_ids, strict=True)
+        ]
+        head = HeadOutput(
+            np.array([row[0] for row in rows], np.float32),
+            *(np.array([row[n] for row in rows], np.float32) for n in (1, 2)),
+            np.array([row[3] for row in rows], np.int32),
+        )
+        return self._poisoned(packed, head)
+
+    def _states(self, packed, group):
+        pool = self._pools[group]
+        table, slots = getattr(packed, f"table_{group}"), getattr(packed, f"slots_{group}")
+        states = np.zeros(len(packed.token_ids), np.int64)
+        for segment in sorted(packed.segments.tolist(), key=lambda s: s[PHASE] == Phase.DENOISE):
+            rows = range(segment[FIRST_ROW], segment[FIRST_ROW] + segment[ROW_COUNT])
+            if not rows:
+                continue
+            pages, committed = table[segment[TABLE_ROW]], segment[COMMITTED]
+            history = [self._at(pool, pages, p) for p in range(committed)]
+            tokens = packed.token_ids[rows.start : rows.stop].tolist()
+            if segment[PHASE] == Phase.DENOISE:
+                pool[slots[rows.start : rows.stop]] = tokens
+                start = -(-committed // PAGE) * PAGE
+                seen = [self._at(pool, pages, start + i) for i in range(len(rows))]
+                for i, row in enumerate(rows):
+                    assert packed.positions[row] == committed + i
+                    states[row] = canvas_state(history, seen, i)
+                continue
+            state = history[-1] if history else 0
+            for row, token in zip(rows, tokens, strict=True):
+                state = mix(state, token, packed.positions[row])
+                pool[slots[row]] = states[row] = state
+        return states
+
+    def _at(self, pool, pages, position: int) -> int:
+        page = pages[position // PAGE]
+        assert page >= 0, "a page that the row does not hold is read"
+        return int(pool[page * PAGE + position % PAGE])
+
+    def _poisoned(self, packed, head: HeadOutput) -> HeadOutput:
+        for first, count, phase, _, _ in packed.segments.tolist():
+            if phase == Phase.DENOISE and self.poison in packed.token_ids[first : first + count]:
+                hit = (packed.output_rows >= first) & (packed.output_rows < first + count)
+                head.lse[hit] = np.nan
+        return head
+
+
+def _check_shapes(packed) -> None:
+    rows = len(packed.token_ids)
+    per_row = (packed.positions, packed.phases, packed.slots_sliding, packed.slots_full)
+    assert all(len(array) == rows for array in per_row)
+    for array in (packed.token_ids, packed.segments, packed.output_rows, packed.soft):
+        assert len(array) >= 2
+    for table in (packed.table_sliding, packed.table_full, packed.label_ids):
+        assert min(table.shape) >= 2

@@ -1,0 +1,69 @@
+"""The two Triton models; Triton calls them, they call the service and return at once."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from triton_backend.config import model_parameters, parse_config, parse_read_config
+from triton_backend.core import RequestError
+from triton_backend.startup import open_service
+from triton_backend.wire import (
+    TritonClient,
+    forward,
+    metric_maker,
+    read_inputs,
+    read_parameters,
+)
+
+ENGINE_MODEL = "diffusion_gemma"
+
+
+class EngineModel:
+    """`diffusion_gemma`: decoupled, one instance, every request shares the engine's executions."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Loads the engine; an exception's message tells why the model is not ready."""
+        config = parse_config(model_parameters(json.loads(args["model_config"])))
+        make_metric = metric_maker(args["model_name"], args["model_version"])
+        self._service = open_service(config, make_metric)
+
+    def execute(self, requests: list[Any]) -> None:
+        for request in requests:
+            self._accept(request)
+
+    def is_ready(self) -> bool:
+        """For servers that ask: false once the engine has failed."""
+        return self._service.loop.ready
+
+    def finalize(self) -> None:
+        self._service.close()
+
+    def _accept(self, request: Any) -> None:
+        client = TritonClient(request)
+        try:
+            parsed = self._service.parser.parse(read_inputs(request), read_parameters(request))
+            client.questions = parsed.questions
+            self._service.loop.submit(parsed.request, client)
+        except RequestError as error:
+            self._service.loop.refuse(error)
+            self._service.outbox.post(client.refuse, error)
+
+
+class StructuredReadModel:
+    """`structured_read`: the same read for clients that want one plain response.
+
+    Each request waits on a thread of its own, so that many are in flight and share executions.
+    """
+
+    def initialize(self, args: dict[str, str]) -> None:
+        config = parse_read_config(model_parameters(json.loads(args["model_config"])))
+        self._threads = ThreadPoolExecutor(config.max_in_flight, thread_name_prefix="read")
+
+    def execute(self, requests: list[Any]) -> None:
+        for request in requests:
+            self._threads.submit(forward, request, request.get_response_sender(), ENGINE_MODEL)
+
+    def finalize(self) -> None:
+        self._threads.shutdown()

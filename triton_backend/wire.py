@@ -1,0 +1,127 @@
+"""Translates between Triton's requests and responses and this project's values; decides nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from triton_backend.core import ErrorKind, Reply, RequestError
+from triton_backend.fields import Array
+from triton_backend.metrics import STEP_SECONDS_BUCKETS, Family, Metric
+from triton_backend.questions import Question, answers
+
+_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+_CODES = {
+    ErrorKind.INVALID: pb_utils.TritonError.INVALID_ARG,
+    ErrorKind.UNAVAILABLE: pb_utils.TritonError.UNAVAILABLE,
+    ErrorKind.CANCELLED: pb_utils.TritonError.CANCELLED,
+    ErrorKind.INTERNAL: pb_utils.TritonError.INTERNAL,
+}
+
+
+def read_inputs(request: Any) -> dict[str, Array]:
+    """The inputs that the client sent, by name."""
+    return {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+
+
+def read_parameters(request: Any) -> dict[str, Any]:
+    """The request's parameters, the front end's own among them."""
+    parameters: dict[str, Any] = json.loads(request.parameters() or "{}")
+    return parameters
+
+
+class TritonClient:
+    """A client that waits for the one response to its request; `questions` are what it asked."""
+
+    def __init__(self, request: Any) -> None:
+        self._sender = request.get_response_sender()
+        self.questions: tuple[Question, ...] = ()
+
+    def send(self, reply: Reply) -> None:
+        """Sends the reply, which is final."""
+        if reply.error is not None:
+            self.refuse(reply.error)
+        else:
+            tensors = _tensors(reply, self.questions)
+            self._sender.send(pb_utils.InferenceResponse(tensors), flags=_FINAL)
+
+    def refuse(self, error: RequestError) -> None:
+        """Sends an error, which is final."""
+        refusal = pb_utils.TritonError(str(error), _CODES[error.kind])
+        self._sender.send(pb_utils.InferenceResponse(error=refusal), flags=_FINAL)
+
+    def is_cancelled(self) -> bool:
+        cancelled: bool = self._sender.is_cancelled()
+        return cancelled
+
+
+def _tensors(reply: Reply, questions: tuple[Question, ...]) -> list[Any]:
+    read = reply.reads[0]
+    arrays = {
+        "slot_log_probs": read.log_probs,
+        "slot_probs": read.probs,
+        "slot_label_mass": read.label_mass,
+        "slot_entropy": read.entropy,
+        "slot_argmax": read.argmax,
+        "executions": np.array([reply.executions], np.int32),
+        "fusion": np.array([reply.fusion.encode()], np.object_),
+        "queue_ms": np.array([reply.queue_seconds * 1e3], np.float32),
+        "execution_ms": np.array([reply.execution_seconds * 1e3], np.float32),
+        "num_input_tokens": np.array([len(reply.request.prompt_ids)], np.int32),
+    }
+    if questions:
+        text = json.dumps(answers(questions, read.probs.tolist()), ensure_ascii=False)
+        arrays["answers"] = np.array([text.encode()], np.object_)
+    return [pb_utils.Tensor(name, array) for name, array in arrays.items()]
+
+
+def forward(request: Any, sender: Any, model: str) -> None:
+    """Answers a request with another model's only response to the same inputs."""
+    try:
+        response = _ask(request, model)
+    except Exception as error:  # noqa: BLE001 - without a final response the client waits for ever
+        failure = pb_utils.TritonError(f"{model} could not be asked: {error}")
+        response = pb_utils.InferenceResponse(error=failure)
+    sender.send(response, flags=_FINAL)
+
+
+def _ask(request: Any, model: str) -> Any:
+    asked = pb_utils.InferenceRequest(
+        model_name=model,
+        request_id=request.request_id(),
+        requested_output_names=request.requested_output_names(),
+        inputs=request.inputs(),
+        parameters=read_parameters(request),
+    )
+    found = pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{model} did not answer"))
+    # To its end even after the answer: a response left unread keeps the server from stopping.
+    for response in asked.exec(decoupled=True):
+        if response.has_error():
+            found = pb_utils.InferenceResponse(error=response.error())
+        elif response.output_tensors():
+            found = pb_utils.InferenceResponse(response.output_tensors())
+    return found
+
+
+def metric_maker(model: str, version: str) -> Callable[[Family, str], Metric]:
+    """Makes metrics on the server's page, labelled with the model as its own are."""
+    families: dict[str, Any] = {}
+
+    def make(family: Family, label: str) -> Metric:
+        if family.name not in families:
+            kind = getattr(pb_utils.MetricFamily, family.kind.upper())
+            families[family.name] = pb_utils.MetricFamily(
+                name=family.name, description=family.help, kind=kind
+            )
+        labels = {"model": model, "version": version}
+        if family.label:
+            labels[family.label] = label
+        buckets = {"buckets": list(STEP_SECONDS_BUCKETS)} if family.kind == "histogram" else {}
+        metric: Metric = families[family.name].Metric(labels=labels, **buckets)
+        return metric
+
+    return make
