@@ -9,6 +9,8 @@ import torch
 from transformers import DiffusionGemmaForBlockDiffusion, DynamicCache
 
 EXPERTS = ("grouped_mm", "batched_mm", "eager")
+# batched_mm gathers every row its own copy of its experts: beyond this it only eats memory.
+MAX_BATCHED_ROWS = 256
 
 
 class HfPeer:
@@ -30,7 +32,8 @@ class HfPeer:
     def choose_experts(self, prompts: torch.Tensor, canvases: torch.Tensor) -> dict[str, float]:
         """Switch to the fastest experts implementation for these inputs; seconds of each."""
         seconds: dict[str, float] = {}
-        for name in EXPERTS:
+        candidates = EXPERTS if prompts.numel() <= MAX_BATCHED_ROWS else ("grouped_mm", "eager")
+        for name in candidates:
             try:
                 self.model.set_experts_implementation(name)
                 self.read(prompts, canvases)

@@ -16,6 +16,7 @@ from build_engine.build import DTYPES, TARGETS, BuildConfig, build_engine, up_to
 from build_engine.config import load_config
 from build_engine.contract import EngineContract, load_contract
 from build_engine.errors import EngineError
+from plugins.loader import PluginError
 
 console = Console(stderr=True)
 
@@ -78,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
         if load_config(build.checkpoint).has_vision:
             console.print("note: the vision tower is left out; images are not supported yet")
         contract = _run(build)
-    except EngineError as error:
+    except (EngineError, PluginError) as error:
         console.print(f"[red]error:[/red] {error}", soft_wrap=True, highlight=False)
         return 1
     assert load_contract(build.output, verify=False) == contract

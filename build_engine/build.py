@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from build_engine.contract import DTYPE_BYTES, EngineContract, Limits, file_sha2
 from build_engine.engine_dir import building, publish
 from build_engine.errors import EngineError
 from build_engine.tokenizer_files import copy_tokenizer
+from plugins import layout, spec
 
 TARGETS = {"cpu": target_cpu.build}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -80,6 +82,16 @@ def limits_of(build: BuildConfig, config: ModelConfig) -> Limits:
     )
 
 
+def _sources_sha256() -> str:
+    """Digest of what decides an engine's content besides its checkpoint and options."""
+    here = Path(__file__).parent
+    files = [*here.glob("*.py"), Path(spec.__file__), Path(layout.__file__)]
+    digest = hashlib.sha256()
+    for path in sorted(files, key=lambda path: path.name):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def _contract(
     build: BuildConfig, config: ModelConfig, limits: Limits, checkpoint: Checkpoint
 ) -> EngineContract:
@@ -97,6 +109,7 @@ def _contract(
             "torch": torch.__version__,
             "safetensors": importlib.metadata.version("safetensors"),
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "sources": _sources_sha256(),
         },
     )
 

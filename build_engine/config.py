@@ -11,7 +11,7 @@ from build_engine.contract import FULL, SLIDING, Geometry
 from build_engine.errors import EngineError
 
 ARCHITECTURES = ("DiffusionGemmaForBlockDiffusion",)
-_DEFAULT_ROPE = {
+_DEFAULT_ROPE: dict[str, dict[str, Any]] = {
     SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
     FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
 }

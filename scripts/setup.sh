@@ -53,6 +53,23 @@ find_python() {
     fail "no usable Python 3.11 to 3.13${reasons}. On Debian: apt-get install python3 python3-venv python3-dev"
 }
 
+# Compiling an engine hands torch's paths to the compiler unquoted. Where they hold a space, Python
+# is shown the packages through a link that has none.
+link_without_space() {
+    local site parent
+    site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    rm -f "$site/path_without_space.pth"
+    [[ "$site" =~ [[:space:]] ]] || return 0
+    for parent in "${XDG_CACHE_HOME:-$HOME/.cache}" "/var/tmp/$(id -un)"; do
+        [[ "$parent" =~ [[:space:]] ]] || mkdir -p "$parent/diffusiongemma-triton" && break
+    done
+    local link="$parent/diffusiongemma-triton/site-$(pwd | sha256sum | cut -c1-12)"
+    ln -sfn "$site" "$link"
+    cat > "$site/path_without_space.pth" <<PTH
+import sys; sys.path.insert([p.endswith("site-packages") for p in [*sys.path, "site-packages"]].index(True), "$link")
+PTH
+}
+
 if [ "${1:-}" = --check ]; then
     find_python
     exit 0
@@ -82,6 +99,7 @@ echo "setup: installing packages (minutes the first time)"
 "${install[@]}" --no-build-isolation --editable ".[dev]"
 # Without its dependencies: they would bind the versions of packages that only its clients use.
 "${install[@]}" --no-deps "$SERVER"
+link_without_space
 echo "setup: compiling the CPU kernels"
 .venv/bin/python -m plugins.loader >/dev/null
 stamp > "$STAMP"

@@ -40,10 +40,14 @@ BATCH = Family(
     "inflight_batcher_specific_metric",
 )
 GENERAL = Family("nv_trt_llm_general_metrics", "gauge", "Executions, and when", "general_type")
-EXECUTIONS = Family("dg_executions_total", "counter", "Executions of the engine")
+STEPS = Family("dg_steps_total", "counter", "Executions of the engine, shared by requests")
 ROWS = Family("dg_rows_total", "counter", "Rows computed, by phase", "phase")
-FUSED = Family("dg_reads_fused_total", "counter", "Reads whose canvas joined their prompt")
-SPLIT = Family("dg_reads_split_total", "counter", "Reads whose canvas ran later", "reason")
+FUSED = Family(
+    "dg_executions_fused_total", "counter", "Requests whose canvas joined the end of its prompt"
+)
+SPLIT = Family(
+    "dg_executions_split_total", "counter", "Requests whose canvas ran after its prompt", "reason"
+)
 OUTCOMES = Family("dg_requests_total", "counter", "Requests by how they ended", "outcome")
 KV_WAITS = Family("dg_kv_waits_total", "counter", "Requests held back for want of KV pages")
 KV_WAIT_SECONDS = Family("dg_kv_wait_seconds_total", "counter", "Seconds they were held back")
@@ -88,7 +92,7 @@ def values(scheduler: Scheduler, ready: bool, max_requests: int, page_size: int)
             "paused_requests": 0,
         },
         GENERAL: {"iteration_counter": counters.executions, "timestamp": int(time.time())},
-        EXECUTIONS: {"": counters.executions},
+        STEPS: {"": counters.executions},
         ROWS: {phase.name.lower(): counters.rows[phase] for phase in Phase},
         FUSED: {"": counters.fused},
         SPLIT: {reason.value: counters.split[reason] for reason in SplitReason},

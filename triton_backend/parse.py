@@ -66,6 +66,8 @@ class Parser:
         if "text_input" not in inputs:
             raise RequestError("text_input", "is missing", "questions are about a state")
         state = fields.text(inputs, "text_input", self._limits.max_text_bytes)
+        if not state.strip():
+            raise RequestError("text_input", "is empty", "a state needs 1 visible character")
         asked = fields.text(inputs, "questions", self._limits.max_text_bytes)
         try:
             questions = parse_questions(asked)

@@ -14,12 +14,12 @@ from triton_backend.fields import Array
 from triton_backend.metrics import STEP_SECONDS_BUCKETS, Family, Metric
 from triton_backend.questions import Question, answers
 
-_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+# By name: the server fills its module only after this one is imported.
 _CODES = {
-    ErrorKind.INVALID: pb_utils.TritonError.INVALID_ARG,
-    ErrorKind.UNAVAILABLE: pb_utils.TritonError.UNAVAILABLE,
-    ErrorKind.CANCELLED: pb_utils.TritonError.CANCELLED,
-    ErrorKind.INTERNAL: pb_utils.TritonError.INTERNAL,
+    ErrorKind.INVALID: "INVALID_ARG",
+    ErrorKind.UNAVAILABLE: "UNAVAILABLE",
+    ErrorKind.CANCELLED: "CANCELLED",
+    ErrorKind.INTERNAL: "INTERNAL",
 }
 
 
@@ -46,17 +46,21 @@ class TritonClient:
         if reply.error is not None:
             self.refuse(reply.error)
         else:
-            tensors = _tensors(reply, self.questions)
-            self._sender.send(pb_utils.InferenceResponse(tensors), flags=_FINAL)
+            _send(self._sender, pb_utils.InferenceResponse(_tensors(reply, self.questions)))
 
     def refuse(self, error: RequestError) -> None:
         """Sends an error, which is final."""
-        refusal = pb_utils.TritonError(str(error), _CODES[error.kind])
-        self._sender.send(pb_utils.InferenceResponse(error=refusal), flags=_FINAL)
+        code = getattr(pb_utils.TritonError, _CODES[error.kind])
+        refusal = pb_utils.TritonError(str(error), code)
+        _send(self._sender, pb_utils.InferenceResponse(error=refusal))
 
     def is_cancelled(self) -> bool:
         cancelled: bool = self._sender.is_cancelled()
         return cancelled
+
+
+def _send(sender: Any, response: Any) -> None:
+    sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
 def _tensors(reply: Reply, questions: tuple[Question, ...]) -> list[Any]:
@@ -86,7 +90,7 @@ def forward(request: Any, sender: Any, model: str) -> None:
     except Exception as error:  # noqa: BLE001 - without a final response the client waits for ever
         failure = pb_utils.TritonError(f"{model} could not be asked: {error}")
         response = pb_utils.InferenceResponse(error=failure)
-    sender.send(response, flags=_FINAL)
+    _send(sender, response)
 
 
 def _ask(request: Any, model: str) -> Any:

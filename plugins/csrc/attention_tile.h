@@ -58,7 +58,7 @@ class AttentionTile {
     for (int64_t first_key = used_.first; first_key < used_.last; first_key += kPanel) {
       const Rows<float> panel{keys_across_ + first_key * padded_, kPanel};
       for_row_blocks(rows_, kPanelRows, [&](int64_t first, int64_t count) {
-        panel_product<false>(count, Rows<float>{queries_, stride_}.from(first), panel, width_,
+        panel_product<Mode::kSet>(count, Rows<float>{queries_, stride_}.from(first), panel, width_,
                              scores_ + first * score_stride_ + first_key, score_stride_);
       });
     }
@@ -90,7 +90,7 @@ class AttentionTile {
       const Rows<float> panel{values_ + used_.first * stride_ + column, stride_};
       const Rows<float> powers{scores_ + used_.first, score_stride_};
       for_row_blocks(rows_, kPanelRows, [&](int64_t first, int64_t count) {
-        panel_product<true>(count, powers.from(first), panel, used_.last - used_.first,
+        panel_product<Mode::kAdd>(count, powers.from(first), panel, used_.last - used_.first,
                             sums_ + first * stride_ + column, stride_);
       });
     }

@@ -14,11 +14,15 @@ struct Grouping {
   std::vector<int64_t> starts;   // [experts + 1]
   std::vector<int64_t> row_of;   // [pairs] row of a place
   std::vector<int64_t> place_of; // [pairs] place of a (row, choice)
+  std::vector<int64_t> chosen;   // experts that have rows
 
   explicit Grouping(const ExpertShape& shape, const int64_t* ids)
       : starts(shape.experts + 1), row_of(shape.rows * shape.choices), place_of(row_of.size()) {
     for (size_t pair = 0; pair < place_of.size(); ++pair) ++starts[ids[pair] + 1];
-    for (int64_t e = 0; e < shape.experts; ++e) starts[e + 1] += starts[e];
+    for (int64_t e = 0; e < shape.experts; ++e) {
+      if (starts[e + 1] > 0) chosen.push_back(e);
+      starts[e + 1] += starts[e];
+    }
     std::vector<int64_t> next(starts.begin(), starts.end() - 1);
     for (size_t pair = 0; pair < place_of.size(); ++pair) {
       place_of[pair] = next[ids[pair]]++;
@@ -44,12 +48,16 @@ template <class T> class Experts {
 
   void run() {
     gather();
-    each_panel(gate_panels(), [&](int64_t expert, int64_t panel) { gate_up(expert, panel); });
-    each_panel(out_panels(), [&](int64_t expert, int64_t panel) { down(expert, panel); });
+    each_panel(gate_panels(), [&](Place here, Place next) { gate_up(here, next); });
+    each_panel(out_panels(), [&](Place here, Place next) { down(here, next); });
     combine();
   }
 
  private:
+  struct Place {
+    int64_t expert, panel;
+  };
+
   int64_t gate_panels() const { return (shape_.inner + kPanel - 1) / kPanel; }
   int64_t out_panels() const { return (shape_.hidden + kPanel - 1) / kPanel; }
   int64_t out_stride() const { return out_panels() * kPanel; }
@@ -67,9 +75,13 @@ template <class T> class Experts {
     return {units(tensors_.down) + expert * columns * depth, shape_.hidden, depth, shape_.packed};
   }
 
+  // Calls body(here, next) for the panels of every chosen expert; `next` is likely this thread's next.
   template <class Body> void each_panel(int64_t panels, const Body& body) const {
-    parallel_tasks(shape_.experts * panels, [&](int64_t task) {
-      if (groups_.count(task / panels) > 0) body(task / panels, task % panels);
+    const auto& chosen = groups_.chosen;
+    const int64_t tasks = chosen.size() * panels, threads = at::get_num_threads();
+    const auto place = [&](int64_t task) { return Place{chosen[task / panels], task % panels}; };
+    parallel_tasks(tasks, [&](int64_t task) {
+      body(place(task), place(std::min(task + threads, tasks - 1)));
     });
   }
 
@@ -82,29 +94,32 @@ template <class T> class Experts {
     });
   }
 
-  void gate_up(int64_t expert, int64_t panel) const {
-    const Weight<Unit> gate = gate_half(expert, 0), up = gate_half(expert, 1);
-    const Rows<Unit> rows{units(rows_), hidden_stride_ / kPerUnit<T>};
-    const int64_t start = groups_.starts[expert], width = gate.width(panel);
+  void gate_up(Place here, Place next) const {
+    const Weight<Unit> gate = gate_half(here.expert, 0), up = gate_half(here.expert, 1);
+    const Unit* next_gate = gate_half(next.expert, 0).at(next.panel);
+    const Unit* next_up = gate_half(next.expert, 1).at(next.panel);
+    const int64_t start = groups_.starts[here.expert], width = gate.width(here.panel);
+    const Rows<Unit> rows = Rows<Unit>{units(rows_), hidden_stride_ / kPerUnit<T>}.from(start);
     float gates[kPanelRows * kPanel] = {}, ups[kPanelRows * kPanel] = {};
-    for_row_blocks(groups_.count(expert), kPanelRows, [&](int64_t first, int64_t count) {
-      gate.multiply(panel, count, rows.from(start + first), gates, kPanel);
-      up.multiply(panel, count, rows.from(start + first), ups, kPanel);
+    for_row_blocks(groups_.count(here.expert), kPanelRows, [&](int64_t first, int64_t count) {
+      gate.multiply(here.panel, rows, first, count, gates, kPanel, next_gate);
+      up.multiply(here.panel, rows, first, count, ups, kPanel, next_up);
       for (int64_t i = 0; i < count * kPanel; i += kLanes) {
         store(gates + i, gelu_tanh(load(gates + i)) * load(ups + i));
       }
-      T* to = inner_ + (start + first) * inner_stride_ + panel * kPanel;
+      T* to = inner_ + (start + first) * inner_stride_ + here.panel * kPanel;
       for (int64_t r = 0; r < count; ++r) from_floats(gates + r * kPanel, to + r * inner_stride_, width);
     });
   }
 
-  void down(int64_t expert, int64_t panel) const {
-    const Weight<Unit> weight = down_weight(expert);
-    const Rows<Unit> rows{units(inner_), inner_stride_ / kPerUnit<T>};
-    const int64_t start = groups_.starts[expert];
-    for_row_blocks(groups_.count(expert), kPanelRows, [&](int64_t first, int64_t count) {
-      float* to = produced_ + (start + first) * out_stride() + panel * kPanel;
-      weight.multiply(panel, count, rows.from(start + first), to, out_stride());
+  void down(Place here, Place next) const {
+    const Weight<Unit> weight = down_weight(here.expert);
+    const Unit* next_panel = down_weight(next.expert).at(next.panel);
+    const int64_t start = groups_.starts[here.expert];
+    const Rows<Unit> rows = Rows<Unit>{units(inner_), inner_stride_ / kPerUnit<T>}.from(start);
+    for_row_blocks(groups_.count(here.expert), kPanelRows, [&](int64_t first, int64_t count) {
+      float* to = produced_ + (start + first) * out_stride() + here.panel * kPanel;
+      weight.multiply(here.panel, rows, first, count, to, out_stride(), next_panel);
     });
   }
 

@@ -143,22 +143,21 @@ template <class Unit> struct Weight {
   int64_t panels() const { return (columns + kPanel - 1) / kPanel; }
   int64_t width(int64_t panel) const { return std::min<int64_t>(kPanel, columns - panel * kPanel); }
 
-  // Calls body(first, count, tile) with tile[count, 32] = those rows of `a` times one panel of columns.
-  // The first two blocks of rows fetch the panel that is expected next, half each.
-  template <class Body>
-  DG_INLINE void multiply(int64_t panel, int64_t next_panel, int64_t rows, Rows<Unit> a,
-                          Body&& body) const {
-    alignas(64) float tile[kPanelRows * kPanel];
-    const Rows<Unit> block{data + panel * kPanel * depth, packed ? kPanel : depth};
-    const char* next = reinterpret_cast<const char*>(data + next_panel * kPanel * depth);
-    for_row_blocks(rows, kPanelRows, [&](int64_t first, int64_t count) {
-      if (!packed) {
-        dot_product(count, a.from(first), block, width(panel), depth, tile, kPanel);
-      } else if (next) {
-      } else {
-      }
-      body(first, count, tile);
-    });
+  const Unit* at(int64_t panel) const { return data + panel * kPanel * depth; }
+
+  // c[count, 32] = rows [first, first + count) of `a` times one panel, count <= kPanelRows. The first two
+  // blocks of rows fetch half each of the panel that is expected `next`.
+  DG_INLINE void multiply(int64_t panel, Rows<Unit> a, int64_t first, int64_t count, float* c,
+                          int64_t c_stride, const Unit* next) const {
+    if (!packed) {
+      dot_product(count, a.from(first), Rows<Unit>{at(panel), depth}, width(panel), depth, c, c_stride);
+    } else if (next && first <= kPanelRows) {
+      const char* ahead = reinterpret_cast<const char*>(next) + (first > 0 ? depth * kLine : 0);
+      const Rows<Unit> block{at(panel), kPanel};
+      panel_product<Mode::kStream>(count, a.from(first), block, depth, c, c_stride, ahead);
+    } else {
+      panel_product<Mode::kSet>(count, a.from(first), Rows<Unit>{at(panel), kPanel}, depth, c, c_stride);
+    }
   }
 };
 

@@ -20,21 +20,38 @@ struct TileSums {
   int32_t argmax;
 };
 
+struct Peak {
+  float value;
+  int32_t column;
+};
+
+// The lowest column wins a tie: a lane keeps its first, and the lanes are compared by column.
+Peak find_peak(const float* logits) {
+  Floats most = load(logits);
+  Ints start = {};
+  for (int32_t i = kLanes; i < kTile; i += kLanes) {
+    const Floats next = load(logits + i);
+    start = next > most ? i - Ints{} : start;
+    most = larger(next, most);
+  }
+  Peak peak{largest_lane(most)[0], kTile};
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if (most[lane] == peak.value) peak.column = std::min(peak.column, start[lane] + lane);
+  }
+  return peak;
+}
+
 // Entries past the vocabulary hold -inf and add nothing.
 TileSums fold_tile(const float* logits, int32_t first_id) {
-  Floats most = load(logits);
-  for (int64_t i = kLanes; i < kTile; i += kLanes) most = larger(load(logits + i), most);
-  const float largest = largest_lane(most)[0];
+  const Peak peak = find_peak(logits);
   Floats sum = {}, weighted = {};
   for (int64_t i = 0; i < kTile; i += kLanes) {
-    const Floats distance = larger(splat(2 * kSmallestExponent), load(logits + i) - largest);
+    const Floats distance = larger(splat(2 * kSmallestExponent), load(logits + i) - peak.value);
     const Floats power = exponential(distance);
     sum += power;
     weighted += power * distance;
   }
-  int32_t argmax = 0;
-  while (argmax + 1 < kTile && logits[argmax] != largest) ++argmax;
-  return {largest, total(sum)[0], total(weighted)[0], first_id + argmax};
+  return {peak.value, total(sum)[0], total(weighted)[0], first_id + peak.column};
 }
 
 void cap_tile(float* logits, int64_t width, float softcap) {

@@ -48,12 +48,12 @@ void linear(const LinearShape& shape, const T* x, const T* weight, T* out) {
   const int64_t chunks = (shape.rows + chunk - 1) / chunk;
   parallel_tasks(chunks * panels, [&](int64_t task) {
     const int64_t panel = task % panels, start = task / panels * chunk;
-    const int64_t width = matrix.width(panel);
+    const int64_t width = matrix.width(panel), later = panel + at::get_num_threads();
+    const Unit* next = later < panels ? matrix.at(later) : nullptr;
     float tile[kPanelRows * kPanel];
     for_row_blocks(std::min(chunk, shape.rows - start), kPanelRows, [&](int64_t first, int64_t count) {
-      first += start;
-      T* to = out + first * shape.columns + panel * kPanel;
-      matrix.multiply(panel, count, rows.from(first), tile, kPanel);
+      T* to = out + (start + first) * shape.columns + panel * kPanel;
+      matrix.multiply(panel, rows.from(start), first, count, tile, kPanel, next);
       for (int64_t r = 0; r < count; ++r) from_floats(tile + r * kPanel, to + r * shape.columns, width);
     });
   });

@@ -82,6 +82,16 @@ DG_INLINE Floats zip_high(Floats a, Floats b, std::integer_sequence<int, Lane...
 }
 using EveryLane = std::make_integer_sequence<int, kLanes>;
 
+template <int By, int... Lane>
+DG_INLINE Floats rotate(Floats value, std::integer_sequence<int, Lane...>) {
+  return __builtin_shufflevector(value, value, ((Lane + By) % kLanes)...);
+}
+
+template <int Half, int Last> DG_INLINE Floats fold_down_to(Floats value) {
+  if constexpr (Half < Last) return value;
+  else return fold_down_to<Half / 2, Last>(value + rotate<Half>(value, EveryLane{}));
+}
+
 // Sums each of Count vectors over its lanes; always in the same order.
 template <int Count> DG_INLINE void sum_lanes(Floats* vectors, float* sums) {
 #pragma GCC unroll 8
@@ -92,12 +102,8 @@ template <int Count> DG_INLINE void sum_lanes(Floats* vectors, float* sums) {
                    zip_high(vectors[i], vectors[i + half], EveryLane{});
     }
   }
-  float parts[kLanes];
-  store(parts, vectors[0]);
-  for (int i = 0; i < Count; ++i) {
-    sums[i] = parts[i];
-    for (int lane = i + Count; lane < kLanes; lane += Count) sums[i] += parts[lane];
-  }
+  const Floats folded = fold_down_to<kLanes / 2, Count>(vectors[0]);
+  std::memcpy(sums, &folded, Count * sizeof(float));
 }
 
 // A square of kLanes rows becomes its transpose: log2(kLanes) rounds of perfect shuffles.
@@ -163,16 +169,11 @@ DG_INLINE Floats gelu_tanh(Floats x) {
   return x / (1.0f + exponential(-2.0f * u));
 }
 
-template <int By, int... Lane>
-DG_INLINE Floats rotate(Floats value, std::integer_sequence<int, Lane...>) {
-  return __builtin_shufflevector(value, value, ((Lane + By) % kLanes)...);
-}
-
 // Every lane of the result holds the fold of all lanes; always in the same order.
 template <int Half = kLanes / 2, class Fold> DG_INLINE Floats fold_lanes(Floats value, Fold fold) {
   value = fold(value, rotate<Half>(value, EveryLane{}));
   if constexpr (Half > 1) return fold_lanes<Half / 2>(value, fold);
-  return value;
+  else return value;
 }
 
 DG_INLINE Floats largest_lane(Floats value) { return fold_lanes(value, larger); }

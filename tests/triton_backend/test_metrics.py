@@ -1,0 +1,111 @@
+"""What is published adds up to what has happened, under the names that tools look for."""
+
+from tests.triton_backend.fakes import make_limits, make_request, make_scheduler
+from tests.triton_backend.test_scheduler import drain
+from triton_backend import metrics
+from triton_backend.core import ErrorKind, Reply, RequestError
+from triton_backend.metrics import Publisher, values
+
+
+class FakeMetric:
+    def __init__(self):
+        self.value, self.observed, self.calls = 0.0, [], 0
+
+    def increment(self, value):
+        assert value > 0
+        self.value += value
+        self.calls += 1
+
+    def set(self, value):
+        self.value = value
+        self.calls += 1
+
+    def observe(self, value):
+        self.observed.append(value)
+
+
+class Page:
+    """The metrics page: one FakeMetric per family and label."""
+
+    def __init__(self, scheduler):
+        self.made = {}
+        self.publish = Publisher(self.make, lambda: values(scheduler, True, 16, 4))
+
+    def make(self, family, label):
+        assert (family.name, label) not in self.made, "a metric is made twice"
+        assert family.label or not label
+        return self.made.setdefault((family.name, label), FakeMetric())
+
+    def __getitem__(self, entry):
+        return self.made[entry].value
+
+
+def test_every_metric_is_there_before_anything_happens():
+    page = Page(make_scheduler())
+    names = {name for name, _ in page.made}
+    assert {"nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics",
+            "nv_trt_llm_inflight_batcher_metrics", "nv_trt_llm_general_metrics",
+            "dg_steps_total", "dg_step_seconds"} <= names  # fmt: skip
+    for kind in ("active", "max", "scheduled", "context", "waiting"):
+        assert ("nv_trt_llm_request_metrics", kind) in page.made
+    for kind in ("max", "free", "used", "tokens_per"):
+        assert ("nv_trt_llm_kv_cache_block_metrics", kind) in page.made
+    for reason in ("budget", "length", "disabled"):
+        assert page["dg_executions_split_total", reason] == 0
+
+
+def test_numbers_follow_what_happened_and_gauges_return_to_rest():
+    scheduler = make_scheduler(limits=make_limits(tokens=16))
+    page = Page(scheduler)
+    for key, prompt in ((1, 20), (2, 16)):
+        scheduler.add(make_request(key, prompt=prompt), 0.0)
+    page.publish([])
+    assert page["nv_trt_llm_request_metrics", "waiting"] == 2
+    replies, _ = drain(scheduler)
+    for reply in replies.values():
+        scheduler.counters.count_reply(reply)
+    scheduler.rest()
+    page.publish(scheduler.counters.step_seconds)
+    assert page["dg_steps_total", ""] == len(scheduler.counters.step_seconds)
+    assert page["dg_rows_total", "prefill"] == 36
+    assert page["dg_rows_total", "denoise"] == 8
+    assert page["dg_executions_fused_total", ""] + page["dg_executions_split_total", "budget"] == 2
+    assert page["dg_requests_total", "ok"] == 2
+    assert page["nv_trt_llm_request_metrics", "active"] == 0
+    assert page["nv_trt_llm_request_metrics", "scheduled"] == 0
+    assert page["nv_trt_llm_kv_cache_block_metrics", "free"] == 64
+    assert page["nv_trt_llm_general_metrics", "iteration_counter"] == page["dg_steps_total", ""]
+    observed = page.made["dg_step_seconds", ""].observed
+    assert len(observed) == page["dg_steps_total", ""]
+
+
+def test_ok_failed_and_cancelled_are_told_apart():
+    counters = make_scheduler().counters
+    request = make_request(1)
+    for kind in (ErrorKind.INVALID, ErrorKind.UNAVAILABLE, ErrorKind.INTERNAL):
+        counters.count_error(RequestError("x", "y", kind=kind))
+    cancelled = RequestError("request", "was cancelled", kind=ErrorKind.CANCELLED)
+    counters.count_reply(Reply(request, error=cancelled))
+    counters.count_reply(Reply(request))
+    assert (counters.ok, counters.failed, counters.cancelled) == (1, 3, 1)
+
+
+def test_only_what_changed_is_sent():
+    page = Page(make_scheduler())
+    page.publish([])
+    calls = {entry: metric.calls for entry, metric in page.made.items()}
+    page.publish([])
+    changed = {e for e, metric in page.made.items() if metric.calls != calls[e]}
+    assert changed <= {("nv_trt_llm_general_metrics", "timestamp")}
+
+
+def test_trouble_with_the_page_is_logged_and_stops_nothing(caplog):
+    page = Page(make_scheduler())
+    page.publish._read = lambda: 1 / 0
+    page.publish([])
+    assert "could not be published" in caplog.text
+
+
+def test_families_with_one_name_are_one_family():
+    families = [value for value in vars(metrics).values() if isinstance(value, metrics.Family)]
+    assert len({family.name for family in families}) == len(families)

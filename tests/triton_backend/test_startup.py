@@ -1,0 +1,123 @@
+"""What cannot serve says why in one sentence, before the first request."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+
+from build_engine.contract import CONTRACT_FILE, file_sha256
+from build_engine.errors import EngineError
+from tests.triton_backend.fakes import FakeRunner, make_contract, make_request
+from tests.triton_backend.test_loop import FakeClient
+from tests.triton_backend.test_metrics import FakeMetric
+from triton_backend import runners, startup
+from triton_backend.config import ServeConfig
+from triton_backend.limits import step_limits
+from triton_backend.memory import available_bytes
+from triton_backend.startup import check_memory, choose_pages, open_service
+from triton_backend.tokenizer import Tokenizer
+
+CHECKPOINT = Path(__file__).parents[2] / "examples" / "tickets" / "checkpoint"
+VOCAB = Tokenizer.load(CHECKPOINT).vocab_size
+
+
+def write_engine(directory, contract=None, **changes):
+    """An engine directory without an engine: contract, tokenizer and hashes."""
+    names = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+    for name in names:
+        shutil.copy(CHECKPOINT / name, directory / name)
+    contract = contract or make_contract()
+    geometry = dataclasses.replace(contract.geometry, vocab_size=VOCAB)
+    files = {name: file_sha256(directory / name) for name in names}
+    made = dataclasses.replace(contract, **{"geometry": geometry, "files": files, **changes})
+    (directory / CONTRACT_FILE).write_text(made.to_json(), encoding="utf-8")
+    return made
+
+
+def open_fake(directory, monkeypatch, runner=None, **config):
+    def open_runner(_, contract, __):
+        return runner(contract) if runner else FakeRunner(contract)
+
+    monkeypatch.setattr(startup, "open_runner", open_runner)
+    serve = ServeConfig(str(directory), **config)
+    return open_service(serve, lambda family, label: FakeMetric())
+
+
+def test_a_service_answers_and_its_warm_up_is_not_counted(tmp_path, monkeypatch):
+    write_engine(tmp_path)
+    service = open_fake(tmp_path, monkeypatch)
+    client = FakeClient()
+    service.loop.submit(make_request(1), client)
+    assert client.reply().executions == 1
+    service.close()
+    assert service.loop._scheduler.counters.executions == 1
+
+
+def test_no_engine(tmp_path, monkeypatch):
+    with pytest.raises(EngineError, match="no engine at .*build one with"):
+        open_fake(tmp_path / "nowhere", monkeypatch)
+
+
+def test_a_changed_file(tmp_path, monkeypatch):
+    write_engine(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(EngineError, match=r"tokenizer.json has SHA-256"):
+        open_fake(tmp_path, monkeypatch)
+
+
+def test_another_target(tmp_path):
+    contract = write_engine(tmp_path, target="abacus")
+    with pytest.raises(EngineError, match="target 'abacus', this server runs cpu"):
+        runners.open_runner(tmp_path, contract, 0)
+
+
+def test_a_budget_over_the_engines(tmp_path, monkeypatch):
+    write_engine(tmp_path)
+    with pytest.raises(EngineError, match="max_step_tokens is 65, .* at most 64"):
+        open_fake(tmp_path, monkeypatch, max_step_tokens=65)
+
+
+def test_too_few_pages_for_one_read(tmp_path, monkeypatch):
+    write_engine(tmp_path)
+    with pytest.raises(EngineError, match="pool has 2 pages .*, a read may need 5"):
+        open_fake(tmp_path, monkeypatch, kv_cache_pages=2)
+
+
+def test_too_little_memory():
+    with pytest.raises(EngineError, match="needs 3 MiB, 1 MiB are available; lower"):
+        check_memory(make_contract(), pages=6200, available=1 << 20)
+    check_memory(make_contract(), pages=6200, available=None)
+
+
+def test_a_tokenizer_of_another_checkpoint(tmp_path, monkeypatch):
+    small = dataclasses.replace(make_contract().geometry, vocab_size=100)
+    write_engine(tmp_path, geometry=small)
+    with pytest.raises(EngineError, match=r"tokenizer.json has \d+ tokens, config.json .* 100"):
+        open_fake(tmp_path, monkeypatch)
+
+
+def test_an_engine_that_computes_no_numbers(tmp_path, monkeypatch):
+    write_engine(tmp_path)
+    with pytest.raises(EngineError, match="cannot serve a first read: .*not finite"):
+        open_fake(tmp_path, monkeypatch, lambda contract: FakeRunner(contract, poison=0))
+
+
+def test_the_pool_is_as_large_as_configured():
+    contract = make_contract()
+    limits = step_limits(contract, 0)
+    assert choose_pages(ServeConfig("e", kv_cache_pages=50), contract, limits) == 50
+    size = 50 * contract.kv_page_bytes
+    assert choose_pages(ServeConfig("e", kv_cache_bytes=size + 1), contract, limits) == 50
+    assert choose_pages(ServeConfig("e"), contract, limits) == (128 + 16) // 4 + 64 // 4
+
+
+def test_available_memory_is_within_the_containers_limit(tmp_path):
+    meminfo, cgroup = tmp_path / "meminfo", tmp_path / "memory.max"
+    meminfo.write_text("MemTotal: 9 kB\nMemAvailable:   4 kB\n", encoding="ascii")
+    assert available_bytes(meminfo, cgroup) == 4096
+    cgroup.write_text("max\n", encoding="ascii")
+    assert available_bytes(meminfo, cgroup) == 4096
+    cgroup.write_text("1000\n", encoding="ascii")
+    assert available_bytes(meminfo, cgroup) == 1000
+    assert available_bytes(tmp_path / "none", tmp_path / "none") is None
