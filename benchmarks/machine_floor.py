@@ -1,6 +1,6 @@
 """What the machine's own matrix product would take for the model's products alone.
 
-The floor is torch's fp32 or bf16 matmul (MKL / oneDNN) at the shapes of one execution, nothing else.
+The floor is torch's own matmul (MKL, oneDNN) at the shapes of one execution, nothing else.
 """
 
 from __future__ import annotations

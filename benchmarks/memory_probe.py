@@ -35,9 +35,7 @@ def main(engine: Path, pages: int) -> None:
     pool = session.contract.pool_bytes(pages)
     peak = status_bytes("VmHWM")
     print(
-        json.dumps(
-            {"peak": peak, "weights": weights, "pool": pool, "rest": peak - weights - pool}
-        )
+        json.dumps({"peak": peak, "weights": weights, "pool": pool, "rest": peak - weights - pool})
     )
 
 

@@ -11,7 +11,7 @@ import matplotlib
 import torch
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 - the backend is chosen first
+from matplotlib import pyplot as plt
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,10 @@ def _summary(contract: EngineContract, output: Path, seconds: float) -> Table:
     table = Table(title=f"engine {output}", show_header=False)
     table.add_row("target", f"{contract.target}, {contract.dtype}")
     table.add_row("size", f"{size / 2**20:.1f} MiB in {len(contract.files)} files")
-    table.add_row("layers", f"{contract.geometry.num_layers}, hidden {contract.geometry.hidden_size}")
-    table.add_row("KV page", f"{contract.page_size} tokens, {contract.kv_page_bytes / 1024:.0f} KiB")
+    geometry = contract.geometry
+    table.add_row("layers", f"{geometry.num_layers}, hidden {geometry.hidden_size}")
+    page = contract.kv_page_bytes / 1024
+    table.add_row("KV page", f"{contract.page_size} tokens, {page:.0f} KiB")
     table.add_row("context / canvas", f"{limits.max_context} / {limits.max_canvas} tokens")
     table.add_row("rows an execution", f"{limits.max_step_tokens}")
     table.add_row("time", f"{seconds:.1f} s")

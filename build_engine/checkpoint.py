@@ -82,7 +82,7 @@ class Checkpoint:
     def _check_index(self, where: dict[str, str]) -> None:
         held: dict[str, list[str]] = {}
         for name in sorted(set(where.values())):
-            for key in self._open(name).keys():  # noqa: SIM118 - a safetensors handle is no dict
+            for key in self._open(name).keys():
                 held.setdefault(key, []).append(name)
         wrong = sorted(key for key, name in where.items() if name not in held.get(key, []))
         if wrong:

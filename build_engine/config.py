@@ -107,9 +107,7 @@ def _full_layer_overrides(text: dict[str, Any], layer_types: tuple[str, ...]) ->
 
 def _layer_types(text: dict[str, Any]) -> tuple[str, ...]:
     count = int(text["num_hidden_layers"])
-    kinds = text.get("layer_types") or [
-        FULL if (n + 1) % 6 == 0 else SLIDING for n in range(count)
-    ]
+    kinds = text.get("layer_types") or [FULL if (n + 1) % 6 == 0 else SLIDING for n in range(count)]
     kinds = [*kinds[:-1], FULL]
     unknown = sorted(set(kinds) - {SLIDING, FULL})
     if unknown or len(kinds) != count:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
 from build_engine.config import ModelConfig
 from build_engine.contract import Limits
-from build_engine.model import Head, Step
-from plugins.spec import SEGMENT_FIELDS, Phase
+from build_engine.model import Head, Step, StepInputs
+from plugins.spec import ROW_COUNT, SEGMENT_FIELDS, Phase
 
 _ROWS, _SEGMENTS, _TABLES, _PAGES_PER_ROW, _SOFT, _OUTPUTS, _LABELS, _POOL = 7, 3, 3, 2, 2, 2, 2, 4
+
+
+class FlatStep(Step):
+    """`Step` with its inputs side by side, in the order of `StepInputs`, as packages store them."""
+
+    def forward(self, *inputs: Any) -> Tensor:
+        """`Step` on `StepInputs(*inputs)`."""
+        return super().forward(StepInputs(*inputs))
 
 
 def _example_pools(config: ModelConfig, page_size: int, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -21,30 +32,30 @@ def _example_pools(config: ModelConfig, page_size: int, dtype: torch.dtype) -> l
     ]
 
 
-def step_example(config: ModelConfig, page_size: int, dtype: torch.dtype) -> tuple[object, ...]:
+def step_example(config: ModelConfig, page_size: int, dtype: torch.dtype) -> StepInputs:
     """Smallest valid inputs of `Step`: one prompt segment of `_ROWS` rows and padding."""
     rows = torch.arange(_ROWS)
     segments = torch.zeros(_SEGMENTS, SEGMENT_FIELDS, dtype=torch.int32)
-    segments[0, 1] = _ROWS
+    segments[0, ROW_COUNT] = _ROWS
     table = torch.zeros(_TABLES, _PAGES_PER_ROW, dtype=torch.int32)
-    return (
-        rows,
-        rows.clone(),
-        torch.full((_ROWS,), int(Phase.PREFILL), dtype=torch.int32),
-        rows.clone(),
-        rows.clone(),
-        segments,
-        table,
-        table.clone(),
-        torch.zeros(_ROWS, dtype=torch.int64),
-        torch.zeros(_SOFT, config.geometry.hidden_size, dtype=dtype),
-        torch.zeros(_OUTPUTS, dtype=torch.int64),
-        _example_pools(config, page_size, dtype),
+    return StepInputs(
+        token_ids=rows,
+        positions=rows.clone(),
+        phases=torch.full((_ROWS,), int(Phase.PREFILL), dtype=torch.int32),
+        slots_sliding=rows.clone(),
+        slots_full=rows.clone(),
+        segments=segments,
+        table_sliding=table,
+        table_full=table.clone(),
+        soft_index=torch.zeros(_ROWS, dtype=torch.int64),
+        soft=torch.zeros(_SOFT, config.geometry.hidden_size, dtype=dtype),
+        output_rows=torch.zeros(_OUTPUTS, dtype=torch.int64),
+        kv_pools=_example_pools(config, page_size, dtype),
     )
 
 
 def export_step(
-    model: Step, limits: Limits, page_size: int, dtype: torch.dtype
+    model: FlatStep, limits: Limits, page_size: int, dtype: torch.dtype
 ) -> ExportedProgram:
     """The step function with rows, segments, tables, outputs and pool pages dynamic."""
     rows = Dim("rows", min=2, max=max(limits.max_step_tokens, 16))
@@ -52,20 +63,17 @@ def export_step(
     tables, pages = Dim("tables", min=2, max=65536), Dim("pages_per_row", min=2, max=1 << 20)
     soft, outputs = Dim("soft", min=2, max=65536), Dim("outputs", min=2, max=65536)
     pool = Dim("pool_pages", min=2, max=1 << 24)
-    table = {0: tables, 1: pages}
+    row, table = {0: rows}, {0: tables, 1: pages}
+    layers = model.config.geometry.num_layers
     shapes = (
-        *({0: rows} for _ in range(5)),
-        {0: segments},
-        table,
-        table,
-        {0: rows},
-        {0: soft},
-        {0: outputs},
-        [{0: pool} for _ in range(model.config.geometry.num_layers)],
-    )
+        row, row, row, row, row, {0: segments}, table, table, row, {0: soft}, {0: outputs},
+        [{0: pool}] * layers,
+    )  # fmt: skip
     example = step_example(model.config, page_size, dtype)
     with torch.no_grad():
-        return torch.export.export(model, example, dynamic_shapes=shapes, strict=False)
+        return torch.export.export(
+            model, tuple(example), dynamic_shapes={"inputs": shapes}, strict=False
+        )
 
 
 def export_head(model: Head, hidden_size: int, dtype: torch.dtype) -> ExportedProgram:

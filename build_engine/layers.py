@@ -1,4 +1,4 @@
-"""The parts of one transformer layer on ragged rows; every matrix product goes through a `dg` op."""
+"""The parts of one transformer layer on ragged rows; matrix products go through `dg` ops."""
 
 from __future__ import annotations
 
@@ -97,14 +97,16 @@ class Experts(nn.Module):
 
 
 def rotary_frequencies(rope: Rope, head_dim: int) -> Tensor:
-    """Inverse frequencies [head_dim / 2] in fp32; unrotated channels of a proportional RoPE are 0."""
+    """Inverse frequencies [head_dim / 2] in fp32; 0 for the channels that do not rotate."""
     rotated = int(rope.partial_factor * head_dim // 2)
     exponent = torch.arange(0, 2 * rotated, 2, dtype=torch.int64).float() / head_dim
     frequencies = 1.0 / (rope.theta**exponent)
     return F.pad(frequencies, (0, head_dim // 2 - rotated))
 
 
-def rotary_tables(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def rotary_tables(
+    positions: Tensor, frequencies: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """cos and sin [N, 1, head_dim] of positions [N]."""
     angles = positions.float()[:, None] * frequencies[None, :]
     angles = torch.cat((angles, angles), dim=-1)[:, None, :]

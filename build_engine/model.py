@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -47,14 +49,25 @@ class Embedding(nn.Module):
         return rows * torch.tensor(self.scale, dtype=rows.dtype)
 
 
-class Step(nn.Module):
-    """All layers over N rows of any mix of phases; returns normed hidden states of `output_rows`.
+class StepInputs(NamedTuple):
+    """One execution: N rows, S segments, B table rows of P pages, C soft vectors, R outputs."""
 
-    Inputs: token_ids, positions, slots_* int64 [N]; phases int32 [N]; segments int32 [S, 5];
-    table_* int32 [B, P]; soft [C, H] self-conditioning vectors, the first all zero, of which row n
-    takes soft_index[n] (int64 [N]); output_rows int64 [R]; one KV pool [pages, 2, page, kv_heads, head_dim] a layer, updated in place.
-    Output: [R, H].
-    """
+    token_ids: Tensor  # int64 [N]
+    positions: Tensor  # int64 [N]
+    phases: Tensor  # int32 [N]
+    slots_sliding: Tensor  # int64 [N]
+    slots_full: Tensor  # int64 [N]
+    segments: Tensor  # int32 [S, 5]
+    table_sliding: Tensor  # int32 [B, P]
+    table_full: Tensor  # int32 [B, P]
+    soft_index: Tensor  # int64 [N], the self-conditioning vector a row takes
+    soft: Tensor  # [C, H], the first all zero
+    output_rows: Tensor  # int64 [R]
+    kv_pools: list[Tensor]  # per layer [pages, 2, page, kv_heads, head_dim], updated in place
+
+
+class Step(nn.Module):
+    """All layers over rows of any mix of phases; returns normed hidden states of `output_rows`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -69,46 +82,30 @@ class Step(nn.Module):
         self.register_buffer("sliding_frequencies", sliding)
         self.register_buffer("full_frequencies", full)
 
-    def embed(self, token_ids: Tensor, soft_index: Tensor, soft: Tensor, denoise: Tensor) -> Tensor:
+    def embed(self, inputs: StepInputs, denoise: Tensor) -> Tensor:
         """Input embeddings: prompt rows plain, canvas rows self-conditioned and normed."""
-        rows = self.embed_tokens(token_ids)
-        conditioned = rows + self.self_conditioning(soft)[soft_index]
+        rows = self.embed_tokens(inputs.token_ids)
+        conditioned = rows + self.self_conditioning(inputs.soft)[inputs.soft_index]
         return torch.where(denoise, rms_norm(conditioned, self.config.rms_norm_eps), rows)
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        positions: Tensor,
-        phases: Tensor,
-        slots_sliding: Tensor,
-        slots_full: Tensor,
-        segments: Tensor,
-        table_sliding: Tensor,
-        table_full: Tensor,
-        soft_index: Tensor,
-        soft: Tensor,
-        output_rows: Tensor,
-        kv_pools: list[Tensor],
-    ) -> Tensor:
-        denoise = (phases == int(Phase.DENOISE))[:, None]
-        h = self.embed(token_ids, soft_index, soft, denoise)
+    def forward(self, inputs: StepInputs) -> Tensor:
+        """Hidden states [R, H]; writes the K/V of every row into the pools."""
+        denoise = (inputs.phases == int(Phase.DENOISE))[:, None]
+        h = self.embed(inputs, denoise)
         geometry = self.config.geometry
-        sliding = rotary_tables(positions, self.sliding_frequencies, h.dtype)
-        full = rotary_tables(positions, self.full_frequencies, h.dtype)
+        sliding = rotary_tables(inputs.positions, self.sliding_frequencies, h.dtype)
+        full = rotary_tables(inputs.positions, self.full_frequencies, h.dtype)
         last = geometry.num_layers - 1
         for n, layer in enumerate(self.layers):
-            is_sliding = geometry.is_sliding(n)
-            pages = (
-                kv_pools[n],
-                slots_sliding if is_sliding else slots_full,
-                segments,
-                table_sliding if is_sliding else table_full,
-            )
-            attended = layer.attend(h, sliding if is_sliding else full, pages)
+            if geometry.is_sliding(n):
+                tables, slots, pages = sliding, inputs.slots_sliding, inputs.table_sliding
+            else:
+                tables, slots, pages = full, inputs.slots_full, inputs.table_full
+            attended = layer.attend(h, tables, (inputs.kv_pools[n], slots, inputs.segments, pages))
             if n == last:
                 # After the last attention rows no longer meet: only the wanted ones go on.
-                h, attended = h[output_rows], attended[output_rows]
-                denoise = denoise[output_rows]
+                h, attended = h[inputs.output_rows], attended[inputs.output_rows]
+                denoise = denoise[inputs.output_rows]
             h = layer.finish(h, attended, denoise)
         return self.norm(h)
 

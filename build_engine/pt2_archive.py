@@ -9,7 +9,7 @@ _SERIAL = ".data/serialization_id"
 
 
 def make_reproducible(path: Path) -> None:
-    """Drop generated sources, whose comments hold this machine's paths, and the random serial id."""
+    """Drop generated sources, which name this machine's paths, and the random serial id."""
     with zipfile.ZipFile(path) as source:
         entries = {
             name: source.read(name) for name in source.namelist() if not name.endswith(".cpp")

@@ -15,8 +15,8 @@ from build_engine.config import ModelConfig
 from build_engine.contract import Limits
 from build_engine.cpu_weights import WEIGHTS_FILE, assign_weights, write_weights
 from build_engine.errors import EngineError
-from build_engine.export import export_head, export_step
-from build_engine.model import Head, Step
+from build_engine.export import FlatStep, export_head, export_step
+from build_engine.model import Head
 from build_engine.pt2_archive import make_reproducible
 from plugins import loader
 
@@ -54,7 +54,7 @@ def build(
     report("kernels")
     loader.load()
     report("weights")
-    step, head = Step(config), Head(config)
+    step, head = FlatStep(config), Head(config)
     write_weights(checkpoint, config, step, dtype, directory / WEIGHTS_FILE)
     tensors = load_file(str(directory / WEIGHTS_FILE))
     assign_weights(step, tensors)

@@ -25,7 +25,9 @@ def _largest_id(path: Path) -> int:
         ids = [*ids, *(entry["id"] for entry in values.get("added_tokens", []))]
         return max(int(n) for n in ids)
     except (ValueError, KeyError, TypeError) as error:
-        raise EngineError(f"{path} is not a tokenizer of the tokenizers library: {error}.") from error
+        raise EngineError(
+            f"{path} is not a tokenizer of the tokenizers library: {error}."
+        ) from error
 
 
 def copy_tokenizer(checkpoint: Path, directory: Path, vocab_size: int) -> tuple[str, ...]:

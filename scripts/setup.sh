@@ -61,8 +61,9 @@ link_without_space() {
     rm -f "$site/path_without_space.pth"
     [[ "$site" =~ [[:space:]] ]] || return 0
     for parent in "${XDG_CACHE_HOME:-$HOME/.cache}" "/var/tmp/$(id -un)"; do
-        [[ "$parent" =~ [[:space:]] ]] || mkdir -p "$parent/diffusiongemma-triton" && break
+        [[ "$parent" =~ [[:space:]] ]] || break
     done
+    mkdir -p "$parent/diffusiongemma-triton"
     local link="$parent/diffusiongemma-triton/site-$(pwd | sha256sum | cut -c1-12)"
     ln -sfn "$site" "$link"
     cat > "$site/path_without_space.pth" <<PTH

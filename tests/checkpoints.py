@@ -98,7 +98,10 @@ def _tokenizer(vocab_size: int) -> Tokenizer:
 
 
 def make_checkpoint(
-    directory: Path, seed: int = 0, canvas_length: int = 16, dtype: torch.dtype | None = None,
+    directory: Path,
+    seed: int = 0,
+    canvas_length: int = 16,
+    dtype: torch.dtype | None = None,
     **overrides: Any,
 ) -> Path:
     """Save a random checkpoint with tokenizer and chat template; returns the directory."""

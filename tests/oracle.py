@@ -32,7 +32,7 @@ def encode(model: DiffusionGemmaForBlockDiffusion, prompt_ids: list[int]) -> Dyn
 def read_logits(
     model: DiffusionGemmaForBlockDiffusion, prompt_ids: list[int], canvas_ids: list[int]
 ) -> Tensor:
-    """Soft-capped logits [C, V] of one denoising step over a canvas, by prompt pass and canvas pass."""
+    """Soft-capped logits [C, V] of one denoising step, by prompt pass and canvas pass."""
     cache = encode(model, prompt_ids)
     output = model(past_key_values=cache, decoder_input_ids=torch.tensor([canvas_ids]))
     return output.logits[0]

@@ -124,6 +124,8 @@ class Publisher:
         self._shown = dict.fromkeys(read(), 0.0)
         self._metrics = {entry: make(*entry) for entry in self._shown}
         self._histogram = make(STEP_SECONDS, "")
+        # Whatever it keeps must outlive the metrics, so it comes last.
+        self._make = make
 
     def __call__(self, step_seconds: list[float]) -> None:
         """Shows what has changed and the new observations; trouble is logged, never raised."""

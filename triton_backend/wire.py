@@ -97,7 +97,7 @@ def _ask(request: Any, model: str) -> Any:
     asked = pb_utils.InferenceRequest(
         model_name=model,
         request_id=request.request_id(),
-        requested_output_names=request.requested_output_names(),
+        requested_output_names=sorted(request.requested_output_names()),
         inputs=request.inputs(),
         parameters=read_parameters(request),
     )

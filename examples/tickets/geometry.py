@@ -1,5 +1,6 @@
 """Owns the demo model's shape, creation and saving; must not know tickets or training."""
 
+import copy
 import json
 from pathlib import Path
 
@@ -13,13 +14,13 @@ TEXT = {
     "hidden_size": 128,
     "intermediate_size": 256,
     "num_hidden_layers": 6,
-    "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 32,
     "num_global_key_value_heads": 1,
     "global_head_dim": 64,
-    "sliding_window": 64,
+    "sliding_window": 128,
     "num_experts": 8,
     "top_k_experts": 2,
     "moe_intermediate_size": 64,
@@ -92,7 +93,7 @@ def save_model(
     model: DiffusionGemmaForBlockDiffusion, tokenizer: Tokenizer, directory: Path
 ) -> None:
     """Writes bf16 weights, config.json and generation_config.json beside the tokenizer files."""
-    model.to(torch.bfloat16).save_pretrained(directory)
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(directory)
     special = {
         "pad_token_id": tokenizer.pad_id,
         "bos_token_id": tokenizer.bos_id,

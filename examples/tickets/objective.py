@@ -11,6 +11,7 @@ SLOTS_ONLY = 0.6
 PURE_NOISE = 0.15
 CLEAN_WEIGHT = 0.05
 SELF_CONDITIONED = 0.5
+PROMPT_WEIGHT = 0.3
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,13 @@ def noise_mask(batch: Batch) -> Tensor:
 
 
 def loss(model: DiffusionGemmaForBlockDiffusion, batch: Batch) -> Tensor:
-    """Encodes the prompt once, denoises the canvas with and without the model's own first guess."""
+    """Encodes the prompt once, denoises the canvas with or without the model's own first guess."""
     vocabulary = model.config.text_config.vocab_size
     noised = noise_mask(batch)
     random_ids = torch.randint(vocabulary, batch.canvas_ids.shape)
     canvas = torch.where(noised, random_ids, batch.canvas_ids)
-    cache = model.model.encoder(input_ids=batch.prompt_ids).past_key_values
+    prompt = model.model.encoder(input_ids=batch.prompt_ids)
+    cache = prompt.past_key_values
     with torch.no_grad():
         guess = model(decoder_input_ids=canvas, past_key_values=cache).logits
         guess = guess / torch.empty(len(guess), 1, 1).uniform_(0.4, 0.8)
@@ -52,4 +54,13 @@ def loss(model: DiffusionGemmaForBlockDiffusion, batch: Batch) -> Tensor:
     token_loss = functional.cross_entropy(
         logits.flatten(0, 1), batch.canvas_ids.flatten(), reduction="none"
     )
-    return (token_loss * weight.flatten()).sum() / weight.sum()
+    canvas_loss = (token_loss * weight.flatten()).sum() / weight.sum()
+    return canvas_loss + PROMPT_WEIGHT * _next_token_loss(model, prompt.last_hidden_state, batch)
+
+
+def _next_token_loss(
+    model: DiffusionGemmaForBlockDiffusion, hidden: Tensor, batch: Batch
+) -> Tensor:
+    """What the causal pass itself can learn; without it reads stay at chance for far longer."""
+    logits = model.lm_head(hidden[:, :-1]).flatten(0, 1)
+    return functional.cross_entropy(logits, batch.prompt_ids[:, 1:].flatten())

@@ -67,14 +67,17 @@ def right_label(question: Question, ticket: Ticket) -> int:
     return {"again": int(not ticket.writes_again), "urgency": ticket.urgency}[question.id]
 
 
-def random_questions(rng: random.Random, most: int) -> tuple[Question, ...]:
-    """At most `most` of the three, in any order and wording, options of a choice in any order."""
+def random_questions(rng: random.Random, easy: bool = False) -> tuple[Question, ...]:
+    """Any of the three, in any order and wording, the options of a choice in any order.
+
+    Easy ones are asked alone and keep the order of the options.
+    """
     makers = {"department": _department, "again": _again, "urgency": _urgency}
-    names = rng.sample(sorted(makers), min(most, rng.choice((1, 1, 2, 3))))
+    names = rng.sample(sorted(makers), 1 if easy else rng.choice((1, 2, 3)))
     asked = {}
     for name in names:
         wording = rng.choice(INSTRUCTIONS[name])
-        asked[name] = {**makers[name](rng), "instructions": wording}
+        asked[name] = {**makers[name](rng, easy), "instructions": wording}
     return parse_questions(json.dumps(asked))
 
 
@@ -104,15 +107,15 @@ def reply_prompt(tokenizer: Tokenizer, state: str, ask: str) -> tuple[int, ...]:
     return tokenizer.render_chat([{"role": "user", "content": f"{state}\n\n{ask}"}])
 
 
-def _department(rng: random.Random) -> dict[str, object]:
-    names = rng.sample(DEPARTMENTS, len(DEPARTMENTS))
+def _department(rng: random.Random, easy: bool) -> dict[str, object]:
+    names = DEPARTMENTS if easy else rng.sample(DEPARTMENTS, len(DEPARTMENTS))
     style = rng.choice((0, 0, 1, 2))
     return {"type": "choice", "criteria": {name: ABOUT[name][style] for name in names}}
 
 
-def _again(rng: random.Random) -> dict[str, object]:
+def _again(rng: random.Random, _: bool) -> dict[str, object]:
     return {"type": "noul", "criteria": rng.choice(OUTCOMES)}
 
 
-def _urgency(rng: random.Random) -> dict[str, object]:
+def _urgency(rng: random.Random, _: bool) -> dict[str, object]:
     return {"type": "score", "criteria": list(rng.choice(LEVEL_NAMES))}

@@ -22,7 +22,7 @@ from triton_backend.tokenizer import Tokenizer
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 REPLIES = 0.2
-EASY = 0.3
+EASY = 0.25
 WARM_UP = 100
 CHECKED = 150
 
@@ -30,14 +30,14 @@ CHECKED = 150
 def samples(tokenizer: Tokenizer, seed: int, easy: int) -> Iterator[Sample]:
     """An endless stream of reads and replies on training tickets; none is seen twice.
 
-    The first `easy` reads ask one question, which is quicker to learn and to compute.
+    The first `easy` of them ask easy questions, which are quicker to learn and to compute.
     """
     rng = random.Random(seed)
     for number, ticket in enumerate(tickets(seed)):
         if rng.random() < REPLIES:
             yield reply_sample(tokenizer, ticket, rng)
         else:
-            yield read_sample(tokenizer, ticket, random_questions(rng, 1 if number < easy else 3))
+            yield read_sample(tokenizer, ticket, random_questions(rng, number < easy))
 
 
 def batches(stream: Iterator[Sample], size: int) -> Iterator[Batch]:
@@ -87,6 +87,7 @@ def train(arguments: argparse.Namespace) -> None:
             bar.update()
             if arguments.check_every and (step + 1) % arguments.check_every == 0:
                 bar.write(f"step {step + 1}: loss {smooth:.3f}, {held_out(model, tokenizer)}")
+                save_model(model, tokenizer, arguments.output)
     save_model(model, tokenizer, arguments.output)
 
 
@@ -104,8 +105,8 @@ def _batch(group: list[Sample]) -> Batch:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=CHECKPOINT)
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--check-every", type=int, default=250, help="steps, 0 for never")

@@ -65,7 +65,10 @@ def test_layer_keys_may_be_zero_padded(copy_of: Callable[[], Path]) -> None:
         (lambda v: v["text_config"].update(use_bidirectional_attention="all"), "bidirectional"),
         (lambda v: v["text_config"].pop("sliding_window"), "sliding_window"),
         (lambda v: v["text_config"].update(layer_types=["odd_attention"] * 6), "odd_attention"),
-        (lambda v: v["text_config"]["per_layer_config"].update({"0": {"head_dim": 8}}), "per_layer"),
+        (
+            lambda v: v["text_config"]["per_layer_config"].update({"0": {"head_dim": 8}}),
+            "per_layer",
+        ),
     ],
 )
 def test_an_unsupported_config_is_refused_naming_the_value(
