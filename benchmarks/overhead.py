@@ -1,0 +1,40 @@
+"""What Triton adds to a read: a client's latency beyond the engine's own execution, one at a time."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import tritonclient.grpc as grpc
+
+TICKETS = Path(__file__).resolve().parents[1] / "examples" / "tickets"
+
+
+def _text(name: str, value: str) -> grpc.InferInput:
+    tensor = grpc.InferInput(name, [1], "BYTES")
+    tensor.set_data_from_numpy(np.array([value.encode()], dtype=object))
+    return tensor
+
+
+def added_milliseconds(url: str, reads: int = 200, warmups: int = 20) -> dict[str, float]:
+    """Median latency, execution and their difference in ms, over gRPC at concurrency 1."""
+    questions = (TICKETS / "questions.json").read_text(encoding="utf-8")
+    lines = (TICKETS / "heldout.jsonl").read_text(encoding="utf-8").splitlines()
+    client = grpc.InferenceServerClient(url)
+    latency, execution = [], []
+    for n in range(warmups + reads):
+        state = json.loads(lines[n % len(lines)])["text"]
+        inputs = [_text("text_input", state), _text("questions", questions)]
+        start = time.perf_counter()
+        result = client.infer("structured_read", inputs)
+        if n >= warmups:
+            latency.append(1e3 * (time.perf_counter() - start))
+            execution.append(float(result.as_numpy("execution_ms")[0]))
+    return {
+        "latency_ms": statistics.median(latency),
+        "execution_ms": statistics.median(execution),
+        "added_ms": statistics.median(a - b for a, b in zip(latency, execution, strict=True)),
+    }
