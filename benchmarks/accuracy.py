@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import tritonclient.grpc as grpc
 from rich.console import Console
 from rich.progress import track
+from tritonclient import grpc
 
 from benchmarks.timing import emit
 from examples.tickets.evaluate import Decision, summary

@@ -1,4 +1,4 @@
-"""What Triton adds to a read: a client's latency beyond the engine's own execution, one at a time."""
+"""What Triton adds to a read: client latency beyond the engine's execution, one at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-import tritonclient.grpc as grpc
+from tritonclient import grpc
 
 TICKETS = Path(__file__).resolve().parents[1] / "examples" / "tickets"
 
