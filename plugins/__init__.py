@@ -1,1 +1,1 @@
-"""The ops an engine is made of: their contract, plain references and CPU kernels; knows no models, builds or serving."""
+"""The ops an engine is made of: contract, references, CPU kernels; knows no model or serving."""

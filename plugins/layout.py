@@ -1,4 +1,4 @@
-"""Packs weight matrices into panels of 32 columns, the layout the CPU kernels stream; knows no model."""
+"""Packs weights into panels of 32 columns, the layout the CPU kernels stream; knows no model."""
 
 import torch
 from torch import Tensor

@@ -1,5 +1,6 @@
-"""Builds the CPU kernels once per machine and loads them; after `load` the ops are `torch.ops.dg.*`."""
+"""Builds the CPU kernels once per machine and loads them as `torch.ops.dg.*`; knows no op."""
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -15,8 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import fcntl
-
 import torch
 
 from plugins import fakes
@@ -27,8 +26,8 @@ _FLAGS = (
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wno-psabi"),
 )
 _LIBRARIES = ("-lc10", "-ltorch_cpu", "-ltorch")
+_loaded: list[Path] = []
 _load_lock = threading.Lock()
-_loaded = False
 
 
 class PluginError(RuntimeError):
@@ -43,13 +42,13 @@ class Toolchain:
 
 def load(cache: Path | None = None) -> None:
     """Makes the ops available, building them first if this machine has not; safe to call again."""
-    global _loaded
     with _load_lock:
         if _loaded:
             return
-        torch.ops.load_library(str(build(cache)))
+        library = build(cache)
+        torch.ops.load_library(str(library))
         fakes.register()
-        _loaded = True
+        _loaded.append(library)
 
 
 def build(cache: Path | None = None) -> Path:
@@ -84,7 +83,9 @@ def find_toolchain() -> Toolchain:
     candidates = [shlex.split(named)] if named else [["g++"], ["c++"], ["clang++"]]
     for command in candidates:
         if command and shutil.which(command[0]):
-            version = subprocess.run([*command, "--version"], capture_output=True, text=True)
+            version = subprocess.run(
+                [*command, "--version"], check=False, capture_output=True, text=True
+            )
             if version.returncode == 0:
                 return Toolchain(tuple(command), version.stdout)
     tried = ", ".join(shlex.join(command) for command in candidates)
@@ -139,7 +140,7 @@ def _compile(toolchain: Toolchain, library: Path) -> None:
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error" in line]
         first = errors[0] if errors else done.stderr.strip()[-300:]

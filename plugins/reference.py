@@ -1,4 +1,4 @@
-"""Every op as the plainest PyTorch: loops and explicit masks in fp32, unpacked weights; made to be read, not run fast."""
+"""Every op as the plainest torch: loops and explicit masks in fp32; knows no kernel or layout."""
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ def mixed_mask_paged_attention(
     block_table: Tensor,
     window: int,
 ) -> Tensor:
-    """Writes k and v into `kv_pool`, then attends segment by segment; rows in no segment stay zero."""
+    """Writes k and v into `kv_pool`, then attends by segment; rows in no segment stay zero."""
     _write(kv_pool, k, v, slots)
     out = torch.zeros_like(q)
     for segment in segments.tolist():
@@ -67,7 +67,7 @@ def _write(kv_pool: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> None:
 
 
 def _visible(segment: list[int], page_size: int, window: int) -> tuple[list, Tensor]:
-    """(table column, offset) of every position a segment reads, and which of its rows sees which."""
+    """(table column, offset) of every position a segment reads, and which row sees which."""
     count, committed = segment[ROW_COUNT], segment[COMMITTED]
     if segment[PHASE] == Phase.DENOISE:
         history = range(max(0, committed - (window - 1)) if window else 0, committed)

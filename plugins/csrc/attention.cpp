@@ -1,5 +1,5 @@
-// Attention over paged keys and values: per key/value head and block of query rows, tiles of keys folded by an online softmax.
-// Tiles lie at fixed positions, so a row's sums depend on nothing but its own segment.
+// Attention over paged keys and values: per key/value head and block of query rows, tiles of keys are
+// folded by an online softmax. Tiles lie at fixed positions, so a row's sums depend on nothing but its own segment.
 #include <vector>
 
 #include "attention_tile.h"

@@ -1,4 +1,5 @@
-// The attention op: a slot, segment or page table that could reach outside its memory is refused before anything is written.
+// The attention op: a slot, segment or page table that could reach outside its memory is refused before
+// anything is written.
 #include <algorithm>
 #include <vector>
 

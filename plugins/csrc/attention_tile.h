@@ -1,4 +1,5 @@
-// One block of query rows against one tile of keys: scores, online softmax, weighted values; knows no pages or phases.
+// One block of query rows against one tile of keys: scores, online softmax, weighted values; knows no
+// pages or phases.
 #pragma once
 #include <algorithm>
 #include <limits>

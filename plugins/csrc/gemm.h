@@ -1,5 +1,5 @@
 // Products of a few rows with 32 weight columns, packed or row-major; knows no framework.
-// Every output element is one sum in an order fixed by the depth alone, so a row's result never depends on its neighbours.
+// Every output is one sum in an order fixed by the depth alone, so a row never depends on its neighbours.
 #pragma once
 #include <algorithm>
 #include <array>

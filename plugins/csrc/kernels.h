@@ -1,4 +1,4 @@
-// The CPU kernels as the ops see them: raw pointers and sizes, already validated; T is float or uint16_t (bf16).
+// The CPU kernels as the ops see them: raw pointers and sizes, validated; T is float or uint16_t (bf16).
 #pragma once
 #include <cstdint>
 

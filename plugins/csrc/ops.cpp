@@ -1,4 +1,4 @@
-// The dg:: library, and the ops on rows alone: each checks its arguments, then hands raw pointers to a kernel.
+// The dg:: library, and the ops on rows alone: each checks its arguments, then calls a kernel.
 #include "checks.h"
 #include "kernels.h"
 

@@ -1,4 +1,4 @@
-"""Builds the arguments of one attention call from a list of requests, with everything unused poisoned."""
+"""Builds one attention call from a list of requests, with everything unused poisoned."""
 
 from dataclasses import dataclass, replace
 

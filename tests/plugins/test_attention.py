@@ -1,11 +1,11 @@
-"""The attention kernel against its reference, over phases, page and window boundaries, head shapes and dtypes."""
+"""The attention kernel against its reference: phases, page and window edges, heads, dtypes."""
 
 import pytest
 import torch
-from tests.plugins.attention_cases import PAGE, Case, Heads, Part, make_case
 
 from plugins import reference
 from plugins.spec import Phase
+from tests.plugins.attention_cases import PAGE, Case, Heads, Part, make_case
 
 PREFILL, DENOISE, COMMIT = Phase
 WINDOW = 24
@@ -56,7 +56,14 @@ def test_windows_of_any_size(window):
 @pytest.mark.parametrize("window", [0, WINDOW])
 @pytest.mark.parametrize(
     "heads",
-    [Heads(2, 2, 16), Heads(8, 4, 64), Heads(4, 1, 128), Heads(4, 2, 256), Heads(8, 1, 512), Heads(3, 3, 40)],
+    [
+        Heads(2, 2, 16),
+        Heads(8, 4, 64),
+        Heads(4, 1, 128),
+        Heads(4, 2, 256),
+        Heads(8, 1, 512),
+        Heads(3, 3, 40),
+    ],
 )
 def test_a_mixed_batch_equals_the_reference(heads, window, dtype):
     check(make_case(MIXED, heads, window, dtype), **(FP32 if dtype == torch.float32 else BF16))

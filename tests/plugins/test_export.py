@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from tests.plugins.attention_cases import Case, Heads, Part, make_case
 
 from plugins.spec import Phase
+from tests.plugins.attention_cases import Case, Heads, Part, make_case
 
 PREFILL, DENOISE, COMMIT = Phase
 HIDDEN = 64
@@ -47,7 +47,11 @@ def arguments(requests: list, seed: int) -> list:
 
 
 SMALL = [[Part(PREFILL, 5, 20)], [Part(DENOISE, 16, 16)]]
-LARGE = [[Part(PREFILL, 0, 90), Part(DENOISE, 90, 32)], [Part(COMMIT, 40, 16)], [Part(DENOISE, 3, 16)]]
+LARGE = [
+    [Part(PREFILL, 0, 90), Part(DENOISE, 90, 32)],
+    [Part(COMMIT, 40, 16)],
+    [Part(DENOISE, 3, 16)],
+]
 
 
 def test_every_op_passes_torchs_own_checks():
@@ -60,7 +64,11 @@ def test_every_op_passes_torchs_own_checks():
         "linear": (x, step.wide, 256),
         "routed_experts": (x, ids, torch.ones(ids.shape), step.gate_up, step.down),
         "label_head": (x, step.table, labels, 30.0),
-        "mixed_mask_paged_attention": (*case.arguments()[:3], torch.zeros_like(case.kv_pool), *case.arguments()[4:]),
+        "mixed_mask_paged_attention": (
+            *case.arguments()[:3],
+            torch.zeros_like(case.kv_pool),
+            *case.arguments()[4:],
+        ),
     }
     for name, call in calls.items():
         op = getattr(torch.ops.dg, name).default
@@ -71,11 +79,21 @@ def test_every_op_passes_torchs_own_checks():
 def test_a_compiled_package_equals_eager_for_any_number_of_rows(tmp_path):
     """Catches a pool that is copied instead of updated, and sizes frozen at export."""
     rows, pages, parts, tables, width = map(torch.export.Dim, ("n", "g", "s", "b", "p"))
-    shapes = [{0: rows}, {0: pages}, {0: rows}, {0: parts}, {0: tables, 1: width}, {0: rows}, {0: rows}]
+    shapes = [
+        {0: rows},
+        {0: pages},
+        {0: rows},
+        {0: parts},
+        {0: tables, 1: width},
+        {0: rows},
+        {0: rows},
+    ]
     step = Step()
     with torch.no_grad():
         exported = torch.export.export(step, tuple(arguments(SMALL, 0)), dynamic_shapes=shapes)
-        path = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "step.pt2"))
+        path = torch._inductor.aoti_compile_and_package(
+            exported, package_path=str(tmp_path / "step.pt2")
+        )
         compiled = torch._inductor.aoti_load_package(path)
         for requests in (SMALL, LARGE):
             ours, theirs = arguments(requests, 1), arguments(requests, 1)

@@ -68,7 +68,9 @@ def test_the_lowest_id_wins_a_tie():
 
 def test_the_least_likely_labels_keep_their_probability():
     hidden, table, labels, softcap = make(4, 3000, scale=12.0)
-    logits = reference.label_head(hidden, table, torch.arange(3000, dtype=torch.int32).expand(4, -1), softcap)[0]
+    logits = reference.label_head(
+        hidden, table, torch.arange(3000, dtype=torch.int32).expand(4, -1), softcap
+    )[0]
     labels[:, :4] = logits.topk(4, largest=False).indices.int()
     label_logits, lse, *_ = torch.ops.dg.label_head(hidden, table, labels, softcap)
     expected = torch.log_softmax(logits.double(), -1).gather(1, labels[:, :4].long())

@@ -1,4 +1,4 @@
-"""The linear kernel against its reference, packed and row-major, and its independence of the batch."""
+"""The linear kernel against its reference, packed and row-major."""
 
 import pytest
 import torch
@@ -34,7 +34,9 @@ def test_linear_equals_the_reference(rows, depth, columns, packed, dtype):
 def test_chunked_rows_and_copied_rows(rows, depth, dtype):
     x, weight = make(rows, depth, 50, dtype)
     out = torch.ops.dg.linear(x, pack_panels(weight), 50)
-    tolerance = {"atol": 1e-3, "rtol": 1e-5} if dtype == torch.float32 else {"atol": 0.1, "rtol": 8e-3}
+    tolerance = (
+        {"atol": 1e-3, "rtol": 1e-5} if dtype == torch.float32 else {"atol": 0.1, "rtol": 8e-3}
+    )
     torch.testing.assert_close(out, reference.linear(x, weight), **tolerance)
 
 

@@ -21,7 +21,9 @@ def test_loading_twice_changes_nothing():
 
 def test_no_compiler_is_one_sentence(monkeypatch):
     monkeypatch.setenv("CXX", "/nowhere/compiler")
-    with pytest.raises(loader.PluginError, match="No working C\\+\\+ compiler among /nowhere/compiler"):
+    with pytest.raises(
+        loader.PluginError, match="No working C\\+\\+ compiler among /nowhere/compiler"
+    ):
         loader.find_toolchain()
 
 
@@ -67,7 +69,8 @@ def test_broken_sources_name_the_first_error_and_leave_no_library(tiny_sources, 
 def test_two_processes_build_at_once(tiny_sources, tmp_path):
     script = (
         "import sys, pathlib; from plugins import loader;"
-        "loader._SOURCES = pathlib.Path(sys.argv[1]); print(loader.build(pathlib.Path(sys.argv[2])))"
+        "loader._SOURCES = pathlib.Path(sys.argv[1]);"
+        "print(loader.build(pathlib.Path(sys.argv[2])))"
     )
     command = [sys.executable, "-c", script, str(tiny_sources), str(tmp_path / "cache")]
     root = Path(loader.__file__).parent.parent
