@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -13,7 +14,10 @@ _KEPT_LINES = 4000
 
 
 class LoggedProcess:
-    """A running child in its own session, so that a terminal's Ctrl-C reaches only its parent."""
+    """A running child in its own session, so that a terminal's Ctrl-C reaches only its parent.
+
+    It is asked to end when the thread that started it ends, however that came about.
+    """
 
     def __init__(
         self,
@@ -24,7 +28,7 @@ class LoggedProcess:
         self._echo = echo
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._child = subprocess.Popen(
-            list(command),
+            [*_ends_with_parent(), *command],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -75,3 +79,9 @@ class LoggedProcess:
             self._lines.append(line.rstrip("\n"))
             if self._echo is not None:
                 self._echo(line)
+
+
+def _ends_with_parent() -> list[str]:
+    """The command that makes the kernel send SIGTERM when the parent is gone; part of Debian."""
+    program = shutil.which("setpriv")
+    return [program, "--pdeathsig", "TERM", "--"] if program else []

@@ -21,6 +21,10 @@ BOOK = Phrasebook(
     issues={
         "billing": Split(
             (
+                "the total of the invoice is wrong",
+                "two payments left my card for {item}",
+                "you still charge me for the plan that I cancelled",
+                "the money for {item} never reached my bank",
                 "I was charged twice for {item}",
                 "the invoice for order {n} shows the wrong amount",
                 "my refund for {item} has not reached my bank",
@@ -47,6 +51,10 @@ BOOK = Phrasebook(
         ),
         "account": Split(
             (
+                "I cannot sign in to my profile",
+                "the code to sign in goes to my old email address",
+                "a person that I do not know uses my user",
+                "please close my profile",
                 "I cannot log in with my password",
                 "the email for a new password never arrives",
                 "my profile shows the name of someone else",
@@ -74,6 +82,10 @@ BOOK = Phrasebook(
         ),
         "technical": Split(
             (
+                "the app freezes when I open a page",
+                "the screen of {item} stays black",
+                "{item} restarts every minute",
+                "the network of {item} is lost since the update",
                 "the app crashes when I open {item}",
                 "the screen stays black after the update",
                 "{item} no longer connects to the network",
@@ -100,6 +112,10 @@ BOOK = Phrasebook(
         ),
         "shipping": Split(
             (
+                "the parcel is late",
+                "{item} is missing from the parcel",
+                "the courier took the parcel to the wrong street",
+                "the tracking has not changed since {day}",
                 "my parcel with {item} has not arrived",
                 "the tracking number for order {n} does not work",
                 "the courier left {item} at the wrong door",
@@ -127,6 +143,9 @@ BOOK = Phrasebook(
     },
     issue_frames=Split(
         (
+            "I need help, {core}.",
+            "The problem is that {core}.",
+            "Help me please because {core}.",
             "{core}.",
             "My problem is that {core}.",
             "It seems that {core}.",
@@ -157,6 +176,9 @@ BOOK = Phrasebook(
     },
     topic_frames=Split(
         (
+            "I have no trouble with {topic}.",
+            "{topic} was solved last month.",
+            "The matter of {topic} is closed.",
             "This is not about {topic}.",
             "{topic} is fine, thank you for that.",
             "You already solved the matter with {topic} last week.",
@@ -172,6 +194,8 @@ BOOK = Phrasebook(
     ),
     past_frames=Split(
         (
+            "Last month I wrote that {core}, but that was wrong.",
+            "The old trouble that {core} is solved.",
             "Last year I wrote that {core}, and you solved it.",
             "It is no longer true that {core}.",
             "A colleague had another problem, {core}, but that is not why I write.",
@@ -186,6 +210,22 @@ BOOK = Phrasebook(
     again={
         True: Split(
             (
+                "This will not be the last mail from me.",
+                "It is not my last question about it.",
+                "This is not my final message.",
+                "You will get another message from me on {day}.",
+                "You will get a mail with more details.",
+                "You will hear from me again on {day}.",
+                "I will ask again if nothing happens.",
+                "If it is not solved by {day}, I will write once more.",
+                "I will not stop sending mails until somebody helps.",
+                "I will not stop asking about it.",
+                "Another message will follow.",
+                "The details follow in my next mail.",
+                "I will write once more on {day}.",
+                "I will ask again before {day}.",
+                "My last message this is not.",
+                "There will be another mail with the details.",
                 "I will write again until this is settled.",
                 "If I hear nothing by {day}, you will get another message from me.",
                 "I will send you the details in a second message.",
@@ -212,6 +252,22 @@ BOOK = Phrasebook(
         ),
         False: Split(
             (
+                "I will not write another message about it.",
+                "I will not ask again.",
+                "Nothing else will follow from my side.",
+                "No more mails will follow from me.",
+                "I am done with it.",
+                "I do not need an answer to this.",
+                "This was my last mail.",
+                "That was my last message, thank you.",
+                "It was my final question.",
+                "You will get no more mails from me.",
+                "I need no answer and will not write again.",
+                "There will be no other message.",
+                "I will not send more questions about it.",
+                "This was the last time that I ask.",
+                "I am done, nothing more is needed.",
+                "Nothing will follow after this message.",
                 "You will not hear from me again.",
                 "There is no need to answer.",
                 "I only wanted you to know, nothing more is needed.",
@@ -240,6 +296,10 @@ BOOK = Phrasebook(
     urgency=(
         Split(
             (
+                "There is no hurry and it is not important.",
+                "Take your time, there is no hurry.",
+                "It can wait for many months.",
+                "It is not important.",
                 "There is no hurry at all.",
                 "Take all the time that you need.",
                 "It can wait for months.",
@@ -256,6 +316,10 @@ BOOK = Phrasebook(
         ),
         Split(
             (
+                "Please look at it this month.",
+                "In the next weeks is early enough.",
+                "A few weeks are fine.",
+                "Sometime in the next few weeks would be good.",
                 "Sometime this month is early enough.",
                 "Please look at it in the next few weeks.",
                 "It can wait until next week.",
@@ -268,6 +332,10 @@ BOOK = Phrasebook(
         ),
         Split(
             (
+                "Please do it within three days.",
+                "It should be done this week.",
+                "I need it in three days.",
+                "By the end of the week would be good.",
                 "Please answer within three days.",
                 "I need it by the end of the week.",
                 "It should be done in two or three days.",
@@ -280,6 +348,10 @@ BOOK = Phrasebook(
         ),
         Split(
             (
+                "It must be done today.",
+                "Please do it today.",
+                "It must work tonight.",
+                "I need it before tomorrow morning.",
                 "I need this today.",
                 "Please do it before tonight.",
                 "It must work by tomorrow morning.",
@@ -295,6 +367,10 @@ BOOK = Phrasebook(
         ),
         Split(
             (
+                "This is an emergency.",
+                "Act now, everything has stopped.",
+                "We cannot wait a minute longer.",
+                "Everything is standing still, help us.",
                 "Everything has stopped and we need help this minute.",
                 "Drop everything else, this is an emergency.",
                 "We lose customers every minute.",

@@ -12,32 +12,50 @@ from tqdm import tqdm
 from transformers import DiffusionGemmaForBlockDiffusion
 
 from examples.tickets.evaluate import decide, summary
-from examples.tickets.generator import tickets
+from examples.tickets.generator import Ticket, tickets
 from examples.tickets.geometry import new_model, save_model
-from examples.tickets.heldout import heldout
-from examples.tickets.objective import Batch, loss
+from examples.tickets.heldout import demo_questions, heldout
+from examples.tickets.objective import Batch, first_loss, full_loss
 from examples.tickets.tasks import Sample, random_questions, read_sample, reply_sample
 from examples.tickets.vocabulary import save_tokenizer
 from triton_backend.tokenizer import Tokenizer
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
-REPLIES = 0.2
-EASY = 0.25
+EASY_SHARE = 0.55
+REPLIES, DEMO_READS, EASY_READS = 0.15, 0.40, 0.20
 WARM_UP = 100
 CHECKED = 150
 
 
-def samples(tokenizer: Tokenizer, seed: int, easy: int) -> Iterator[Sample]:
-    """An endless stream of reads and replies on training tickets; none is seen twice.
+class Curriculum:
+    """An endless stream of samples on training tickets, none seen twice; first the easy ones.
 
-    The first `easy` of them ask easy questions, which are quicker to learn and to compute.
+    Single questions with their options in order come first, since they are quicker to learn and
+    to compute; then the demo questions, single ones, replies, and questions of every kind.
     """
-    rng = random.Random(seed)
-    for number, ticket in enumerate(tickets(seed)):
-        if rng.random() < REPLIES:
-            yield reply_sample(tokenizer, ticket, rng)
-        else:
-            yield read_sample(tokenizer, ticket, random_questions(rng, number < easy))
+
+    def __init__(self, tokenizer: Tokenizer, rng: random.Random) -> None:
+        self.tokenizer, self.rng = tokenizer, rng
+        self.easy = True
+        self._demo = demo_questions()
+
+    def samples(self, seed: int) -> Iterator[Sample]:
+        """Samples of the stage that `easy` says, ticket after ticket."""
+        for ticket in tickets(seed):
+            yield self._easy(ticket) if self.easy else self._any(ticket)
+
+    def _easy(self, ticket: Ticket) -> Sample:
+        return read_sample(self.tokenizer, ticket, random_questions(self.rng, easy=True))
+
+    def _any(self, ticket: Ticket) -> Sample:
+        draw = self.rng.random()
+        if draw < REPLIES:
+            return reply_sample(self.tokenizer, ticket, self.rng)
+        if draw < REPLIES + DEMO_READS:
+            return read_sample(self.tokenizer, ticket, self._demo)
+        if draw < REPLIES + DEMO_READS + EASY_READS:
+            return self._easy(ticket)
+        return read_sample(self.tokenizer, ticket, random_questions(self.rng))
 
 
 def batches(stream: Iterator[Sample], size: int) -> Iterator[Batch]:
@@ -70,18 +88,20 @@ def train(arguments: argparse.Namespace) -> None:
     model = new_model(tokenizer, arguments.seed)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.rate, betas=(0.9, 0.98))
-    easy = int(EASY * arguments.steps * arguments.batch)
-    stream = batches(samples(tokenizer, arguments.seed, easy), arguments.batch)
+    curriculum = Curriculum(tokenizer, random.Random(arguments.seed))
+    stream = batches(curriculum.samples(arguments.seed), arguments.batch)
     smooth = 0.0
     with tqdm(total=arguments.steps, unit="step", mininterval=5) as bar:
         for step, batch in zip(range(arguments.steps), stream, strict=False):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, arguments.steps, arguments.rate)
-            value = loss(model, batch)
+            early = step < EASY_SHARE * arguments.steps
+            value = first_loss(model, batch) if early else full_loss(model, batch, curriculum.rng)
             optimizer.zero_grad(set_to_none=True)
             value.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+            curriculum.easy = step + 1 < EASY_SHARE * arguments.steps
             smooth = value.item() if not smooth else 0.98 * smooth + 0.02 * value.item()
             bar.set_postfix(loss=f"{smooth:.3f}", refresh=False)
             bar.update()
@@ -105,9 +125,9 @@ def _batch(group: list[Sample]) -> Batch:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=CHECKPOINT)
-    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--steps", type=int, default=2100)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--check-every", type=int, default=250, help="steps, 0 for never")
     parser.add_argument("--threads", type=int, default=2)
