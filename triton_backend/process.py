@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -27,6 +28,8 @@ class LoggedProcess:
     ) -> None:
         self._echo = echo
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        if shutil.which(command[0]) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
         self._child = subprocess.Popen(
             [*_ends_with_parent(), *command],
             env=dict(environment),

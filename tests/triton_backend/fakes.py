@@ -58,7 +58,9 @@ def make_canvas(width=4, slots=(0,), labels=((1, 2),), seed=0) -> Canvas:
 
 def make_request(key, prompt=8, width=4, canvases=1) -> Request:
     prompt_ids = tuple((key * 13 + i * 5) % VOCAB for i in range(prompt))
-    return Request(key, prompt_ids, tuple(make_canvas(width, seed=key + n) for n in range(canvases)))
+    return Request(
+        key, prompt_ids, tuple(make_canvas(width, seed=key + n) for n in range(canvases))
+    )
 
 
 def mix(*values: int) -> int:

@@ -28,7 +28,10 @@ def test_texts_become_a_config():
     ("parameters", "message"),
     [
         ({}, "engine_dir is empty"),
-        ({"engine_dir": "e", "pages": "3", "x": ""}, "Unknown parameter pages, x; known are .*fusion"),
+        (
+            {"engine_dir": "e", "pages": "3", "x": ""},
+            "Unknown parameter pages, x; known are .*fusion",
+        ),
         ({"engine_dir": "e", "fusion": "yes"}, "fusion is 'yes', 'on' or 'off' is needed"),
         ({"engine_dir": "e", "threads": "two"}, "threads is 'two', a whole number is needed"),
         ({"engine_dir": "e", "threads": "-1"}, "threads is -1, at least 0 is needed"),

@@ -114,7 +114,10 @@ BAD = [
     (inputs(canvas_ids=ints()), "canvas_ids has 0 tokens, allowed are 1 to 32"),
     (inputs(input_ids=ints(*[1] * 201)), "input_ids has 201 tokens, the limit is 200"),
     (inputs(input_ids=ints(*[1] * 197)), "197 \\+ 4 tokens, the limit is 200 together"),
-    (inputs(input_ids=ints(1, VOCAB)), f"input_ids holds {VOCAB} at position 1, .*0 to {VOCAB - 1}"),
+    (
+        inputs(input_ids=ints(1, VOCAB)),
+        f"input_ids holds {VOCAB} at position 1, .*0 to {VOCAB - 1}",
+    ),
     (inputs(input_ids=ints(-1)), "input_ids holds -1 at position 0"),
     (inputs(canvas_ids=ints(1, -7, 2)), "canvas_ids holds -7 at position 1"),
     (inputs(slots=ints(0, 4)), "slots holds 4 at position 1, the canvas has 0 to 3"),
@@ -145,7 +148,10 @@ BAD = [
     (inputs(input_ids=None, text_input=text(b"ab\xff")), "text_input is not valid UTF-8 at byte 2"),
     (inputs(input_ids=None, text_input=text("\ud800")), "text_input: text holds a lone surrogate"),
     (inputs(input_ids=None, text_input=text(b"x" * 12801)), "12801 bytes, the limit is 12800"),
-    (inputs(input_ids=None, text_input=text(b"many words " * 200)), "text_input and its canvas have"),
+    (
+        inputs(input_ids=None, text_input=text(b"many words " * 200)),
+        "text_input and its canvas have",
+    ),
     (inputs(input_ids=None, text_input=np.array([b"a", b"b"], object)), "exactly one string"),
     (inputs(input_ids=None, text_input=np.array([], object)), "shape \\[0\\], exactly one string"),
     (questions(text_input=None), "text_input is missing, questions are about a state"),
@@ -156,7 +162,10 @@ BAD = [
     (questions(questions=text(b'{"a": {"type": "rank"}}')), "type is 'rank', known are"),
     (questions(slots=ints(0)), "slots is given with questions"),
     (questions(input_ids=ints(0)), "input_ids is given with questions"),
-    (questions(text_input=text(b"word " * 300)), "text_input and its canvas have \\d+ \\+ 16 tokens"),
+    (
+        questions(text_input=text(b"word " * 300)),
+        "text_input and its canvas have \\d+ \\+ 16 tokens",
+    ),
 ]
 
 

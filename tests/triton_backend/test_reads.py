@@ -14,7 +14,10 @@ def head_of(logits, labels):
     lse = np.log(np.exp(logits).sum(1))
     probs = np.exp(logits - lse[:, None])
     picked = np.array(
-        [[row[i] if i >= 0 else -np.inf for i in ids] for row, ids in zip(logits, labels, strict=True)]
+        [
+            [row[i] if i >= 0 else -np.inf for i in ids]
+            for row, ids in zip(logits, labels, strict=True)
+        ]
     )
     return HeadOutput(
         picked.astype(np.float32),
@@ -31,8 +34,8 @@ def test_numbers_equal_softmax_over_the_whole_vocabulary_and_over_the_labels():
     log_softmax = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     assert np.allclose(read.log_probs[0], log_softmax[0, [3, 49, 0]], atol=1e-5)
     assert np.allclose(read.log_probs[1, :2], log_softmax[1, [7, 8]], atol=1e-5)
-    assert np.allclose(read.label_mass, [np.exp(log_softmax[0, [3, 49, 0]]).sum(),
-                                         np.exp(log_softmax[1, [7, 8]]).sum()], atol=1e-6)  # fmt: skip
+    mass = [np.exp(log_softmax[0, [3, 49, 0]]).sum(), np.exp(log_softmax[1, [7, 8]]).sum()]
+    assert np.allclose(read.label_mass, mass, atol=1e-6)
     assert np.allclose(read.probs.sum(1), 1, atol=1e-6)
     assert np.allclose(read.probs[1, 0] / read.probs[1, 1], np.exp(logits[1, 7] - logits[1, 8]))
     assert read.argmax.tolist() == logits.argmax(1).tolist()

@@ -42,6 +42,12 @@ def requests(draw):
     return made
 
 
+def _check_within(step, limits):
+    assert sum(len(s.token_ids) for s in step.segments) <= limits.max_tokens
+    assert len(step.segments) <= limits.max_segments
+    assert sum(len(s.slots) for s in step.segments) <= limits.max_output_rows
+
+
 @settings(max_examples=150, deadline=None)
 @given(requests(), TOKENS, st.integers(0, 30), st.booleans(), st.data())
 def test_every_request_gets_its_lone_answer_once_and_every_page_comes_back(
@@ -58,17 +64,13 @@ def test_every_request_gets_its_lone_answer_once_and_every_page_comes_back(
     bound = 5 + sum(len(r.prompt_ids) + sum(len(c.ids) for c in r.canvases) for r in asked)
     replies = []
     for now in range(bound):
-        for request in asked:
-            if arrivals[request.key] == now:
-                scheduler.add(request, now)
-        for request, at in cancels.items():
-            if at == now and (reply := scheduler.cancel(request.key, now)):
-                replies.append(reply)
+        for request in (r for r in asked if arrivals[r.key] == now):
+            scheduler.add(request, now)
+        due = [request for request, at in cancels.items() if at == now]
+        replies += filter(None, (scheduler.cancel(request.key, now) for request in due))
         if scheduler.has_work:
             step = scheduler.schedule(now)
-            assert sum(len(s.token_ids) for s in step.segments) <= tokens
-            assert len(step.segments) <= limits.max_segments
-            assert sum(len(s.slots) for s in step.segments) <= limits.max_output_rows
+            _check_within(step, limits)
             _check_scratch(step)
             replies += scheduler.record(step, run(runner, step))
         scheduler.pool.audit()
