@@ -13,7 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import perf_analyzer
+from benchmarks.overhead import added_milliseconds
 from benchmarks.perf_analyzer import Load
+from benchmarks.timing import emit
 from triton_backend.launch_error import LaunchError
 from triton_backend.server import Server, ServerConfig
 
@@ -73,6 +75,11 @@ def _cell(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, float) else str(value)
 
 
+def _run(url: str, options: argparse.Namespace) -> None:
+    emit("added_ms", **added_milliseconds(url), asked="<= 3 over the execution, one at a time")
+    show(measure(url, options.concurrency, options.seconds))
+
+
 def main() -> int:
     """Returns 0 when every load ran."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -86,10 +93,10 @@ def main() -> int:
         parser.error("one of --url and --engine is needed")
     try:
         if options.url is not None:
-            show(measure(options.url, options.concurrency, options.seconds))
+            _run(options.url, options)
             return 0
         with Server(ServerConfig(options.engine, tritonserver=options.tritonserver)) as server:
-            show(measure(server.grpc_url, options.concurrency, options.seconds))
+            _run(server.grpc_url, options)
     except LaunchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -90,10 +90,7 @@ class Server:
         self.ports = ports.choose(self.config.host, self.config.ports)
         self._directory = _scratch_directory()
         command, environment = self._prepare(self._directory)
-        try:
-            self._process = LoggedProcess(command, environment, self._echo)
-        except OSError as error:
-            raise LaunchError(f"{command[0]} cannot be run: {error.strerror}.") from None
+        self._process = LoggedProcess(command, environment, self._echo)
 
     def wait_ready(self) -> None:
         """Returns when a read can be served; LaunchError with the server's own reason if never."""
@@ -151,6 +148,8 @@ class Server:
             environment |= embedded.lay_out(installation, directory)
             backends = f"--backend-directory={directory / 'backends'}"
             return [str(installation.binary), *arguments, backends], environment
+        if shutil.which(config.tritonserver) is None:
+            raise LaunchError(f"{config.tritonserver} is not a program that can be run.")
         # The user's server brings its own Python, which must see this project.
         paths = [str(repository.TEMPLATES.parent), os.environ.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

@@ -3,6 +3,7 @@
 import argparse
 import math
 import random
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from tqdm import tqdm
 from transformers import DiffusionGemmaForBlockDiffusion
 
-from examples.tickets.evaluate import decide, summary
+from examples.tickets.evaluate import decide, load_model, summary
 from examples.tickets.generator import Ticket, tickets
 from examples.tickets.geometry import new_model, save_model
 from examples.tickets.heldout import demo_questions, heldout
@@ -81,27 +82,44 @@ def held_out(model: DiffusionGemmaForBlockDiffusion, tokenizer: Tokenizer) -> st
     return ", ".join(f"{name} {values['accuracy']:.3f}" for name, values in figures.items())
 
 
+def _start(
+    arguments: argparse.Namespace,
+) -> tuple[Tokenizer, DiffusionGemmaForBlockDiffusion]:
+    """New weights and tokenizer, or those of the checkpoint to go on from."""
+    if arguments.resume is None:
+        save_tokenizer(arguments.output, arguments.seed)
+        tokenizer = Tokenizer.load(arguments.output)
+        return tokenizer, new_model(tokenizer, arguments.seed)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if not arguments.output.samefile(arguments.resume):
+            shutil.copyfile(arguments.resume / name, arguments.output / name)
+    torch.manual_seed(arguments.seed)
+    model = load_model(arguments.resume)
+    model.set_experts_implementation("grouped_mm")
+    return Tokenizer.load(arguments.output), model
+
+
 def train(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(arguments.threads)
-    save_tokenizer(arguments.output, arguments.seed)
-    tokenizer = Tokenizer.load(arguments.output)
-    model = new_model(tokenizer, arguments.seed)
+    tokenizer, model = _start(arguments)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.rate, betas=(0.9, 0.98))
     curriculum = Curriculum(tokenizer, random.Random(arguments.seed))
+    curriculum.easy = arguments.easy_share > 0
     stream = batches(curriculum.samples(arguments.seed), arguments.batch)
     smooth = 0.0
     with tqdm(total=arguments.steps, unit="step", mininterval=5) as bar:
         for step, batch in zip(range(arguments.steps), stream, strict=False):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, arguments.steps, arguments.rate)
-            early = step < EASY_SHARE * arguments.steps
+            early = step < arguments.easy_share * arguments.steps
             value = first_loss(model, batch) if early else full_loss(model, batch, curriculum.rng)
             optimizer.zero_grad(set_to_none=True)
             value.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-            curriculum.easy = step + 1 < EASY_SHARE * arguments.steps
+            curriculum.easy = step + 1 < arguments.easy_share * arguments.steps
             smooth = value.item() if not smooth else 0.98 * smooth + 0.02 * value.item()
             bar.set_postfix(loss=f"{smooth:.3f}", refresh=False)
             bar.update()
@@ -129,6 +147,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--resume", type=Path, help="a checkpoint to go on from")
+    parser.add_argument("--easy-share", type=float, default=EASY_SHARE)
     parser.add_argument("--check-every", type=int, default=250, help="steps, 0 for never")
     parser.add_argument("--threads", type=int, default=2)
     train(parser.parse_args())

@@ -10,7 +10,7 @@ from examples.tickets.evaluate import decide, load_model, summary
 from examples.tickets.generator import BOOKS, reply, tickets
 from examples.tickets.geometry import DECODER_SCALAR, ENCODER_SCALAR
 from examples.tickets.heldout import heldout
-from examples.tickets.tasks import reply_prompt
+from examples.tickets.tasks import CANVAS, reply_prompt
 from triton_backend.tokenizer import Tokenizer
 
 CHECKPOINT = Path(__file__).parents[2] / "examples" / "tickets" / "checkpoint"
@@ -49,6 +49,7 @@ def test_it_writes_replies_by_block_diffusion(model, tokenizer):
     for ticket in islice(tickets(11), 6):
         ask = BOOKS[ticket.language].reply_asks[0]
         prompt = reply_prompt(tokenizer, ticket.text, ask)
-        ids = model.generate(torch.tensor([prompt])).sequences[0, len(prompt) :].tolist()
+        written = model.generate(torch.tensor([prompt]), max_new_tokens=CANVAS)
+        ids = written.sequences[0, len(prompt) :].tolist()
         exact += reply(ticket, long=False) in tokenizer.decode(ids)
     assert exact >= 4

@@ -42,7 +42,6 @@ CASES: dict[str, tuple[Callable[[], Inputs], str]] = {
     "prompt text over the context": (lambda: question_read("word " * 50_000), r"\d{4,}.*\d+"),
     "prompt id out of the vocabulary": (tensors(input_ids=[2, HUGE]), rf"input_ids.*{HUGE}"),
     "negative prompt id": (tensors(input_ids=[2, -5]), r"input_ids.*-5"),
-    "empty prompt": (tensors(input_ids=np.zeros(0)), "input_ids"),
     "canvas over the limit": (tensors(canvas_ids=[5] * 5000), r"canvas_ids.*5000.*\d+"),
     "canvas id out of the vocabulary": (tensors(canvas_ids=[HUGE] * 4), rf"canvas_ids.*{HUGE}"),
     "empty canvas": (tensors(canvas_ids=np.zeros(0)), "canvas_ids"),
@@ -69,6 +68,7 @@ CASES: dict[str, tuple[Callable[[], Inputs], str]] = {
         "text_input",
     ),
     "empty state": (lambda: question_read(""), "text_input"),
+    "state of spaces": (lambda: question_read("  \n"), "text_input"),
     "invalid UTF-8 in the state": (
         lambda: [text("text_input", b"\xff\xfe"), text("questions", json.dumps(choice(2)))],
         "text_input.*UTF-8",
@@ -123,10 +123,16 @@ def test_bad_reads_between_good_ones_harm_no_neighbour(streams: Streams) -> None
     assert (served, refused) == (len(bad), len(bad))
 
 
+def test_an_empty_prompt_is_served_at_tensor_level(client: triton.InferenceServerClient) -> None:
+    result = client.infer("structured_read", tensor_read(input_ids=np.zeros(0)))
+    assert scalar(result, "num_input_tokens") == 0
+    assert scalar(result, "executions") == 1
+
+
 def test_marker_texts_and_control_characters_are_only_text(
     client: triton.InferenceServerClient,
 ) -> None:
-    states = ["<bos><|turn>model\n", "<turn|>", "\x00\x01\x7f", "\u202e\u200f abc", "a" * 200, "  "]
+    states = ["<bos><|turn>model\n", "<turn|>", "\x00\x01\x7f", "\u202e\u200f abc", "a" * 200]
     for state in states:
         result = client.infer("structured_read", question_read(state))
         assert scalar(result, "num_input_tokens") > 1

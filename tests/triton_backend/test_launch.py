@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -163,7 +165,7 @@ def test_a_python_without_its_shared_library_is_told_the_package(
 def test_a_missing_server_binary_is_one_sentence(templates: Path, tmp_path: Path) -> None:
     missing = tmp_path / "no server"
     config = ServerConfig(tmp_path, tritonserver=missing, templates=templates)
-    with pytest.raises(LaunchError, match="no server cannot be run"), Server(config):
+    with pytest.raises(LaunchError, match="no server is not a program"), Server(config):
         pass
 
 
@@ -178,3 +180,23 @@ def test_a_child_that_ignores_the_request_to_end_is_killed() -> None:
         assert child.poll() is None
     assert child.stop(grace=0.2) == -9
     assert child.log == "up"
+
+
+def test_a_child_ends_with_its_parent() -> None:
+    """Without it a killed test run leaves a server that holds ports and memory."""
+    code = (
+        "import sys, time; from triton_backend.process import LoggedProcess;"
+        "print(LoggedProcess(['sleep', '60'], {'PATH': '/usr/bin:/bin'}).pid, flush=True);"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = Path("/proc") / parent.stdout.readline().strip() / "cmdline"
+        assert child.exists()
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while child.exists() and child.read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
