@@ -1,8 +1,8 @@
-"""What has happened since the server started, as plain numbers of one thread."""
+"""What has happened since the server started: plain numbers that one thread writes."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from plugins.spec import Phase
@@ -19,7 +19,7 @@ from triton_backend.core import (
 
 @dataclass
 class Counters:
-    """Totals, and the shape of the last execution; `step_seconds` empties when published."""
+    """Totals, and the shape of the last execution; who publishes `step_seconds` empties it."""
 
     executions: int = 0
     rows: Counter[Phase] = field(default_factory=Counter)
@@ -30,7 +30,7 @@ class Counters:
     cancelled: int = 0
     kv_waits: int = 0
     kv_wait_seconds: float = 0.0
-    step_seconds: list[float] = field(default_factory=list)
+    step_seconds: deque[float] = field(default_factory=deque)
     scheduled: int = 0
     context_requests: int = 0
     context_tokens: int = 0

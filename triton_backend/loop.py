@@ -33,7 +33,7 @@ class Client(Protocol):
 class EngineLoop:
     """Serves requests of many clients on one thread; `submit`, `cancel` and `stop` are for others.
 
-    `publish` is called on the engine thread only.
+    `publish` is called on the sender thread only, after the replies that it counts.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class EngineLoop:
             _log.exception("the engine failed, no more requests are served")
             self._broken = True
             self._answer_all(f"the engine failed: {error!r}", ErrorKind.INTERNAL)
-        self._publish()
+        self._outbox.post(self._publish)
 
     def _step(self) -> None:
         step = self._scheduler.schedule(time.monotonic())
@@ -173,7 +173,7 @@ class EngineLoop:
     def _show(self) -> None:
         idle = not (self._scheduler.has_work or self._inbox)
         if idle or time.monotonic() - self._published > PUBLISH_SECONDS:
-            self._publish()
+            self._outbox.post(self._publish)
             self._published = time.monotonic()
 
     def _has_news(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -127,13 +128,13 @@ class Publisher:
         # Whatever it keeps must outlive the metrics, so it comes last.
         self._make = make
 
-    def __call__(self, step_seconds: list[float]) -> None:
-        """Shows what has changed and the new observations; trouble is logged, never raised."""
+    def __call__(self, step_seconds: deque[float]) -> None:
+        """Shows what has changed, and takes the new observations; trouble is logged only."""
         try:
             for entry, value in self._read().items():
                 self._update(entry, value)
-            for seconds in step_seconds:
-                self._histogram.observe(seconds)
+            while step_seconds:
+                self._histogram.observe(step_seconds.popleft())
         except Exception:  # noqa: BLE001 - numbers on a page are not worth an engine
             _log.exception("metrics could not be published")
 

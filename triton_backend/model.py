@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from triton_backend.config import model_parameters, parse_config, parse_read_config
-from triton_backend.core import RequestError
+from triton_backend.core import ErrorKind, RequestError
 from triton_backend.startup import open_service
 from triton_backend.wire import (
     TritonClient,
     forward,
     metric_maker,
     read_inputs,
-    read_parameters,
 )
 
 ENGINE_MODEL = "diffusion_gemma"
+
+_log = logging.getLogger(__name__)
 
 
 class EngineModel:
@@ -43,12 +45,19 @@ class EngineModel:
     def _accept(self, request: Any) -> None:
         client = TritonClient(request)
         try:
-            parsed = self._service.parser.parse(read_inputs(request), read_parameters(request))
+            parsed = self._service.parser.parse(read_inputs(request), client.parameters)
             client.questions = parsed.questions
             self._service.loop.submit(parsed.request, client)
         except RequestError as error:
-            self._service.loop.refuse(error)
-            self._service.outbox.post(client.refuse, error)
+            self._refuse(client, error)
+        except Exception as error:  # noqa: BLE001 - our fault must not become the neighbours'
+            _log.exception("a request could not be read")
+            said = RequestError("request", "could not be read", repr(error), ErrorKind.INTERNAL)
+            self._refuse(client, said)
+
+    def _refuse(self, client: TritonClient, error: RequestError) -> None:
+        self._service.loop.refuse(error)
+        self._service.outbox.post(client.refuse, error)
 
 
 class StructuredReadModel:

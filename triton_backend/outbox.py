@@ -1,4 +1,4 @@
-"""The sender thread: delivers answers in order, so that the engine never waits for a client."""
+"""The sender thread: delivers in order, so that the engine never waits for client or server."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import ParamSpec
 
-T = TypeVar("T")
+P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Calls `send(message)` on its own thread for whatever is posted, in order of posting."""
+    """Makes the calls that are posted on its own thread, in order of posting."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._deliver, name="outbox", daemon=True)
         self._thread.start()
 
-    def post(self, send: Callable[[T], None], message: T) -> None:
+    def post(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Returns at once; any thread may post until `close`."""
-        self._queue.put(lambda: send(message))
+        self._queue.put(lambda: call(*args, **kwargs))
 
     def close(self) -> None:
         """Delivers what was posted, then ends the thread."""

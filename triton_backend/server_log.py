@@ -7,7 +7,7 @@ import re
 _MODEL = re.compile(r"failed to load '(?P<model>\w+)' version \d+: \w+(?: \w+)*: (?P<reason>.*)")
 _CLASS = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): ")
 _SERVER = re.compile(r"^error: (?P<reason>.*)", re.MULTILINE)
-_ROUTINE = re.compile(r"^(?:I\d{4} .*|[|+].*|\s*)$")
+_ROUTINE = re.compile(r"^(?:I\d{4} .*|[|+].*|Signal \(15\) received\.|\s*)$")
 _SAMPLE = re.compile(r"^(?P<name>[^#\s{]+(?:\{.*\})?)\s+(?P<value>\S+)$", re.MULTILINE)
 
 

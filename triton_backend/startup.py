@@ -90,8 +90,7 @@ def _start_loop(
         return run(runner, step)
 
     def publish() -> None:
-        observed, serving.counters.step_seconds = serving.counters.step_seconds, []
-        publisher(observed)
+        publisher(serving.counters.step_seconds)
 
     serving = scheduler()
     loop = EngineLoop(serving, execute, outbox, publish, config.max_queue_size)

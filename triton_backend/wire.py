@@ -21,6 +21,9 @@ _CODES = {
     ErrorKind.CANCELLED: "CANCELLED",
     ErrorKind.INTERNAL: "INTERNAL",
 }
+# An error loses its code on the way from model to model, so a forwarded one carries it in words.
+_FORWARDED = "triton_forwarded_read"
+_MARK = "\x1f"
 
 
 def read_inputs(request: Any) -> dict[str, Array]:
@@ -29,7 +32,7 @@ def read_inputs(request: Any) -> dict[str, Array]:
 
 
 def read_parameters(request: Any) -> dict[str, Any]:
-    """The request's parameters, the front end's own among them."""
+    """The request's parameters, those that front ends add among them."""
     parameters: dict[str, Any] = json.loads(request.parameters() or "{}")
     return parameters
 
@@ -39,6 +42,7 @@ class TritonClient:
 
     def __init__(self, request: Any) -> None:
         self._sender = request.get_response_sender()
+        self.parameters = read_parameters(request)
         self.questions: tuple[Question, ...] = ()
 
     def send(self, reply: Reply) -> None:
@@ -50,9 +54,9 @@ class TritonClient:
 
     def refuse(self, error: RequestError) -> None:
         """Sends an error, which is final."""
-        code = getattr(pb_utils.TritonError, _CODES[error.kind])
-        refusal = pb_utils.TritonError(str(error), code)
-        _send(self._sender, pb_utils.InferenceResponse(error=refusal))
+        forwarded = _FORWARDED in self.parameters
+        message = f"{error.kind.value}{_MARK}{error}" if forwarded else str(error)
+        _send(self._sender, _refusal(message, error.kind))
 
     def is_cancelled(self) -> bool:
         cancelled: bool = self._sender.is_cancelled()
@@ -88,8 +92,7 @@ def forward(request: Any, sender: Any, model: str) -> None:
     try:
         response = _ask(request, model)
     except Exception as error:  # noqa: BLE001 - without a final response the client waits for ever
-        failure = pb_utils.TritonError(f"{model} could not be asked: {error}")
-        response = pb_utils.InferenceResponse(error=failure)
+        response = _refusal(f"{model} could not be asked: {error}", ErrorKind.INTERNAL)
     _send(sender, response)
 
 
@@ -99,16 +102,34 @@ def _ask(request: Any, model: str) -> Any:
         request_id=request.request_id(),
         requested_output_names=sorted(request.requested_output_names()),
         inputs=request.inputs(),
-        parameters=read_parameters(request),
+        parameters=_plain(read_parameters(request)) | {_FORWARDED: True},
     )
-    found = pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{model} did not answer"))
+    found = _refusal(f"{model} did not answer", ErrorKind.INTERNAL)
     # To its end even after the answer: a response left unread keeps the server from stopping.
     for response in asked.exec(decoupled=True):
         if response.has_error():
-            found = pb_utils.InferenceResponse(error=response.error())
+            found = _unwrapped(response.error().message())
         elif response.output_tensors():
             found = pb_utils.InferenceResponse(response.output_tensors())
     return found
+
+
+def _plain(parameters: dict[str, Any]) -> dict[str, bool | int | str]:
+    """The parameters in the only types that a model may hand on."""
+    return {
+        name: value if isinstance(value, bool | int | str) else json.dumps(value)
+        for name, value in parameters.items()
+    }
+
+
+def _unwrapped(message: str) -> Any:
+    kind, mark, said = message.partition(_MARK)
+    return _refusal(said, ErrorKind(kind)) if mark else _refusal(message, ErrorKind.INTERNAL)
+
+
+def _refusal(message: str, kind: ErrorKind) -> Any:
+    code = getattr(pb_utils.TritonError, _CODES[kind])
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code))
 
 
 def metric_maker(model: str, version: str) -> Callable[[Family, str], Metric]:

@@ -123,6 +123,8 @@ def test_metric_samples_keep_their_labels() -> None:
         ('I1130 06:14:08.0 1 server.cc:604] "x"\n', True),
         ("| dec | 1 | READY |\n", True),
         ("\n", True),
+        ("Signal (15) received.\n", True),
+        ("Signal (11) received.\n", False),
         ('W1130 06:14:08.0 1 metrics.cc:798] "DCGM"\n', False),
         ("Traceback (most recent call last):\n", False),
     ],

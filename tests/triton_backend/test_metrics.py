@@ -1,5 +1,7 @@
 """What is published adds up to what has happened, under the names that tools look for."""
 
+from collections import deque
+
 from tests.triton_backend.fakes import make_limits, make_request, make_scheduler
 from tests.triton_backend.test_scheduler import drain
 from triton_backend import metrics
@@ -59,14 +61,16 @@ def test_numbers_follow_what_happened_and_gauges_return_to_rest():
     page = Page(scheduler)
     for key, prompt in ((1, 20), (2, 16)):
         scheduler.add(make_request(key, prompt=prompt), 0.0)
-    page.publish([])
+    page.publish(deque())
     assert page["nv_trt_llm_request_metrics", "waiting"] == 2
     replies, _ = drain(scheduler)
     for reply in replies.values():
         scheduler.counters.count_reply(reply)
     scheduler.rest()
+    steps = len(scheduler.counters.step_seconds)
     page.publish(scheduler.counters.step_seconds)
-    assert page["dg_steps_total", ""] == len(scheduler.counters.step_seconds)
+    assert page["dg_steps_total", ""] == steps
+    assert not scheduler.counters.step_seconds
     assert page["dg_rows_total", "prefill"] == 36
     assert page["dg_rows_total", "denoise"] == 8
     assert page["dg_executions_fused_total", ""] + page["dg_executions_split_total", "budget"] == 2
@@ -92,9 +96,9 @@ def test_ok_failed_and_cancelled_are_told_apart():
 
 def test_only_what_changed_is_sent():
     page = Page(make_scheduler())
-    page.publish([])
+    page.publish(deque())
     calls = {entry: metric.calls for entry, metric in page.made.items()}
-    page.publish([])
+    page.publish(deque())
     changed = {e for e, metric in page.made.items() if metric.calls != calls[e]}
     assert changed <= {("nv_trt_llm_general_metrics", "timestamp")}
 
@@ -102,7 +106,7 @@ def test_only_what_changed_is_sent():
 def test_trouble_with_the_page_is_logged_and_stops_nothing(caplog):
     page = Page(make_scheduler())
     page.publish._read = lambda: 1 / 0
-    page.publish([])
+    page.publish(deque())
     assert "could not be published" in caplog.text
 
 
