@@ -6,6 +6,7 @@ Knows nothing of models or engines.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -80,13 +81,18 @@ def lay_out(installation: Installation, directory: Path) -> Mapping[str, str]:
     """
     backend = directory / "backends" / "python"
     backend.mkdir(parents=True)
-    for source in (*installation.backend.iterdir(), installation.stub):
-        if source.is_file():
-            (backend / source.name).symlink_to(source)
+    for source in filter(Path.is_file, installation.backend.iterdir()):
+        (backend / source.name).symlink_to(source)
+    # Copied, because a link would still find its libraries from where it points to.
+    shutil.copy2(installation.stub, backend)
     libraries = directory / "lib"
     libraries.mkdir()
     python = shared_python()
-    (libraries / python.name).symlink_to(python)
+    # For some versions the wheel holds a Python of its own under a hashed name, whose built-in
+    # modules are not those that the running Python's standard library counts on.
+    hashed = installation.libraries.glob(f"libpython3-*.{sys.version_info.minor}.so.1.0")
+    for name in (python.name, *(path.name for path in hashed)):
+        (libraries / name).symlink_to(python)
     path = os.pathsep.join([str(Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)])
     return {
         "PATH": path,
