@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import socket
 import subprocess
 import sys
@@ -202,3 +203,15 @@ def test_a_child_ends_with_its_parent() -> None:
     while child.exists() and child.read_bytes():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_python_inside_the_wheel_gives_way_to_the_running_one(tmp_path: Path) -> None:
+    """Under Debian's Python 3.13 the wheel's own lacks built-in modules that NumPy needs."""
+    wheel = tmp_path / "wheel.libs"
+    wheel.mkdir()
+    hashed = f"libpython3-0a1b.{sys.version_info.minor}.so.1.0"
+    (wheel / hashed).touch()
+    installation = dataclasses.replace(embedded.find_installation(), libraries=wheel)
+    embedded.lay_out(installation, tmp_path)
+    assert (tmp_path / "lib" / hashed).resolve() == embedded.shared_python().resolve()
+    assert not (tmp_path / "backends" / "python" / installation.stub.name).is_symlink()
