@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import track
 from tritonclient import grpc
 
+from benchmarks.overhead import text_tensor
 from benchmarks.timing import emit
 from examples.tickets.evaluate import Decision, summary
 from examples.tickets.generator import Ticket
@@ -28,17 +29,15 @@ AT_ONCE = 16
 ASKED = {"department": 0.95, "again": 0.90}
 
 
-def _text(name: str, value: str) -> grpc.InferInput:
-    tensor = grpc.InferInput(name, [1], "BYTES")
-    tensor.set_data_from_numpy(np.array([value.encode()], dtype=object))
-    return tensor
-
-
 def read(client: grpc.InferenceServerClient, ticket: Ticket, seed: int) -> list[Decision]:
     """The demo questions about one ticket, in one read."""
     tensor = grpc.InferInput("seed", [1], "UINT64")
     tensor.set_data_from_numpy(np.array([seed], dtype=np.uint64))
-    inputs = [_text("text_input", ticket.text), _text("questions", demo_questions_json()), tensor]
+    inputs = [
+        text_tensor("text_input", ticket.text),
+        text_tensor("questions", demo_questions_json()),
+        tensor,
+    ]
     probs = client.infer("structured_read", inputs).as_numpy("slot_probs")
     questions = demo_questions()
     return [

@@ -13,7 +13,8 @@ from tritonclient import grpc
 TICKETS = Path(__file__).resolve().parents[1] / "examples" / "tickets"
 
 
-def _text(name: str, value: str) -> grpc.InferInput:
+def text_tensor(name: str, value: str) -> grpc.InferInput:
+    """A STRING [1] input."""
     tensor = grpc.InferInput(name, [1], "BYTES")
     tensor.set_data_from_numpy(np.array([value.encode()], dtype=object))
     return tensor
@@ -21,13 +22,13 @@ def _text(name: str, value: str) -> grpc.InferInput:
 
 def added_milliseconds(url: str, reads: int = 200, warmups: int = 20) -> dict[str, float]:
     """Medians in ms over gRPC at concurrency 1; `value` is latency beyond the execution."""
-    questions = (TICKETS / "questions.json").read_text(encoding="utf-8")
-    lines = (TICKETS / "heldout.jsonl").read_text(encoding="utf-8").splitlines()
+    questions = (TICKETS / "questions.json").readtext_tensor(encoding="utf-8")
+    lines = (TICKETS / "heldout.jsonl").readtext_tensor(encoding="utf-8").splitlines()
     client = grpc.InferenceServerClient(url)
     latency, execution = [], []
     for n in range(warmups + reads):
         state = json.loads(lines[n % len(lines)])["text"]
-        inputs = [_text("text_input", state), _text("questions", questions)]
+        inputs = [text_tensor("text_input", state), text_tensor("questions", questions)]
         start = time.perf_counter()
         result = client.infer("structured_read", inputs)
         if n >= warmups:
