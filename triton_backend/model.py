@@ -12,6 +12,7 @@ from triton_backend.core import ErrorKind, RequestError
 from triton_backend.startup import open_service
 from triton_backend.wire import (
     TritonClient,
+    forget_answered,
     forward,
     metric_maker,
     read_inputs,
@@ -76,3 +77,4 @@ class StructuredReadModel:
 
     def finalize(self) -> None:
         self._threads.shutdown()
+        forget_answered()

@@ -42,15 +42,14 @@ class CpuRunner:
 
     def _load(self, path: Path) -> Any:
         try:
-            package = torch._inductor.aoti_load_package(str(path))
+            package = torch.classes.dg.Package(str(path))
         except RuntimeError as error:
             raise EngineError(
                 f"{path} does not load here ({str(error).splitlines()[0]}); rebuild the engine on "
                 "this machine."
             ) from error
-        constants = {name: self._weights[name] for name in package.get_constant_fqns()}
-        package.load_constants(constants, check_full_update=True, user_managed=True)
-        return package.loader
+        package.load_constants({name: self._weights[name] for name in package.constants()})
+        return package
 
     def create_pools(self, pages: int) -> None:
         """Allocate zeroed KV pools [pages, 2, page, kv_heads, head_dim], one a layer.
@@ -94,12 +93,12 @@ class CpuRunner:
         inputs = [torch.from_numpy(array) for array in arrays]
         inputs.append(torch.from_numpy(packed.soft).to(self._dtype))
         inputs.append(torch.from_numpy(packed.output_rows))
-        hidden: torch.Tensor = self._step.boxed_run([*inputs, *self._pools])[0]
+        hidden: torch.Tensor = self._step.run([*inputs, *self._pools])[0]
         return hidden
 
     def read(self, hidden: torch.Tensor, packed: PackedStep) -> HeadOutput:
         """The read head over hidden rows [R, H] and their labels."""
-        outputs = self._head.boxed_run([hidden, torch.from_numpy(packed.label_ids)])
+        outputs = self._head.run([hidden, torch.from_numpy(packed.label_ids)])
         return HeadOutput(*(tensor.numpy() for tensor in outputs))
 
     def run(self, packed: PackedStep) -> HeadOutput:

@@ -11,6 +11,7 @@ import triton_python_backend_utils as pb_utils
 
 from triton_backend.core import ErrorKind, Reply, RequestError
 from triton_backend.fields import Array
+from triton_backend.holding import Holding
 from triton_backend.metrics import STEP_SECONDS_BUCKETS, Family, Metric
 from triton_backend.questions import Question, answers
 
@@ -24,6 +25,9 @@ _CODES = {
 # An error loses its code on the way from model to model, so a forwarded one carries it in words.
 _FORWARDED = "triton_forwarded_read"
 _MARK = "\x1f"
+# Triton's thread for clean-ups drops its reference to the responses of a finished request without
+# Python's lock. Were it the last one, their arrays would be freed beside running Python code.
+_ANSWERED = Holding(seconds=5.0)
 
 
 def read_inputs(request: Any) -> dict[str, Array]:
@@ -105,13 +109,20 @@ def _ask(request: Any, model: str) -> Any:
         parameters=_plain(read_parameters(request)) | {_FORWARDED: True},
     )
     found = _refusal(f"{model} did not answer", ErrorKind.INTERNAL)
+    responses = asked.exec(decoupled=True)
     # To its end even after the answer: a response left unread keeps the server from stopping.
-    for response in asked.exec(decoupled=True):
+    for response in responses:
         if response.has_error():
             found = _unwrapped(response.error().message())
         elif response.output_tensors():
             found = pb_utils.InferenceResponse(response.output_tensors())
+    _ANSWERED.hold(responses)
     return found
+
+
+def forget_answered() -> None:
+    """Lets go of the last forwarded responses, while the server's memory that they use is there."""
+    _ANSWERED.release()
 
 
 def _plain(parameters: dict[str, Any]) -> dict[str, bool | int | str]:

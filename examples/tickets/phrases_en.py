@@ -41,6 +41,11 @@ BOOK = Phrasebook(
                 "the price on the bill is not the price that I agreed to",
                 "two payments of {amt} left my bank for one order",
                 "you charge the fee of {amt} every week, not every month",
+                "my bill is too high",
+                "the sum on my bill is not right",
+                "the bill for {item} has an error",
+                "the amount on my bill is wrong",
+                "the total on the receipt for {item} is too high",
             ),
             (
                 "two payments for order {n} left my card",
@@ -102,6 +107,11 @@ BOOK = Phrasebook(
                 "{item} freezes when I print a page",
                 "error {err} appears when I start the app",
                 "the network is lost every hour since the update",
+                "{item} loses the connection every hour",
+                "{item} loses the sound every minute",
+                "the app loses the network when I open a page",
+                "{item} loses the picture after a few minutes",
+                "the app loses my settings every day",
             ),
             (
                 "the app freezes and restarts after the update",

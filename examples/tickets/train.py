@@ -22,8 +22,8 @@ from examples.tickets.vocabulary import save_tokenizer
 from triton_backend.tokenizer import Tokenizer
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
-EASY_SHARE = 0.55
-REPLIES, DEMO_READS, EASY_READS = 0.15, 0.40, 0.20
+EASY_SHARE = 0.32
+REPLIES, DEMO_READS, EASY_READS = 0.30, 0.35, 0.15
 WARM_UP = 100
 CHECKED = 150
 
@@ -70,10 +70,13 @@ def batches(stream: Iterator[Sample], size: int) -> Iterator[Batch]:
             group.clear()
 
 
-def learning_rate(step: int, steps: int, peak: float) -> float:
-    """Linear warm-up, then cosine to a fiftieth of the peak."""
-    warm = min(1.0, (step + 1) / WARM_UP)
-    return peak * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+def learning_rate(step: int, easy_steps: int, steps: int, peak: float) -> float:
+    """Linear warm-up; falls to half the peak over the easy stage, then by a cosine to a fiftieth."""
+    warm = peak * min(1.0, (step + 1) / WARM_UP)
+    if step < easy_steps:
+        return warm * (1 - 0.5 * step / easy_steps)
+    done = (step - easy_steps) / (steps - easy_steps)
+    return warm * (0.02 + 0.48 * 0.5 * (1 + math.cos(math.pi * done)))
 
 
 def held_out(model: DiffusionGemmaForBlockDiffusion, tokenizer: Tokenizer) -> str:
@@ -106,20 +109,21 @@ def train(arguments: argparse.Namespace) -> None:
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.rate, betas=(0.9, 0.98))
     curriculum = Curriculum(tokenizer, random.Random(arguments.seed))
-    curriculum.easy = arguments.easy_share > 0
+    easy_steps = round(arguments.easy_share * arguments.steps)
+    curriculum.easy = easy_steps > 0
     stream = batches(curriculum.samples(arguments.seed), arguments.batch)
     smooth = 0.0
     with tqdm(total=arguments.steps, unit="step", mininterval=5) as bar:
         for step, batch in zip(range(arguments.steps), stream, strict=False):
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(step, arguments.steps, arguments.rate)
-            early = step < arguments.easy_share * arguments.steps
+                group["lr"] = learning_rate(step, easy_steps, arguments.steps, arguments.rate)
+            early = step < easy_steps
             value = first_loss(model, batch) if early else full_loss(model, batch, curriculum.rng)
             optimizer.zero_grad(set_to_none=True)
             value.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-            curriculum.easy = step + 1 < arguments.easy_share * arguments.steps
+            curriculum.easy = step + 1 < easy_steps
             smooth = value.item() if not smooth else 0.98 * smooth + 0.02 * value.item()
             bar.set_postfix(loss=f"{smooth:.3f}", refresh=False)
             bar.update()
@@ -143,7 +147,7 @@ def _batch(group: list[Sample]) -> Batch:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=CHECKPOINT)
-    parser.add_argument("--steps", type=int, default=2100)
+    parser.add_argument("--steps", type=int, default=3600)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)

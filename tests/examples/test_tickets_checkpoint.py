@@ -40,12 +40,11 @@ def test_it_stops_at_the_end_of_a_turn(model, tokenizer):
 
 def test_it_reads_unseen_tickets(model, tokenizer):
     figures = summary(decide(model, tokenizer, heldout()[:100]))
-    assert figures["department"]["accuracy"] >= 0.88
-    assert figures["again"]["accuracy"] >= 0.85
-    assert figures["urgency"]["accuracy"] >= 0.95
+    assert figures["department"]["accuracy"] >= 0.93
+    assert figures["again"]["accuracy"] >= 0.93
+    assert figures["urgency"]["accuracy"] >= 0.93
 
 
-@pytest.mark.xfail(strict=True, reason="the weights were trained too little on replies")
 def test_it_writes_replies_by_block_diffusion(model, tokenizer):
     exact = 0
     for ticket in islice(tickets(11), 6):
