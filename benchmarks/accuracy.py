@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import track
 from tritonclient import grpc
 
-from benchmarks.overhead import text_tensor
 from benchmarks.timing import emit
+from examples.clients.tensors import inputs
 from examples.tickets.evaluate import Decision, summary
 from examples.tickets.generator import Ticket
 from examples.tickets.heldout import demo_questions, demo_questions_json, heldout
@@ -31,14 +31,10 @@ ASKED = {"department": 0.95, "again": 0.90}
 
 def read(client: grpc.InferenceServerClient, ticket: Ticket, seed: int) -> list[Decision]:
     """The demo questions about one ticket, in one read."""
-    tensor = grpc.InferInput("seed", [1], "UINT64")
-    tensor.set_data_from_numpy(np.array([seed], dtype=np.uint64))
-    inputs = [
-        text_tensor("text_input", ticket.text),
-        text_tensor("questions", demo_questions_json()),
-        tensor,
-    ]
-    probs = client.infer("structured_read", inputs).as_numpy("slot_probs")
+    asked = {
+        "text_input": ticket.text, "questions": demo_questions_json(), "seed": np.uint64(seed)
+    }  # fmt: skip
+    probs = client.infer("structured_read", inputs(grpc, asked)).as_numpy("slot_probs")
     questions = demo_questions()
     return [
         Decision(

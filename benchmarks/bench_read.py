@@ -54,8 +54,8 @@ def _paths(
 ) -> dict[str, Callable[[], object]]:
     prompts, canvases = _tensors(requests)
     paths: dict[str, Callable[[], object]] = {
-        "split": lambda: session.reads(requests, SPLIT),
-        "fused": lambda: session.reads(requests, FUSED),
+        "split": lambda: session.serve(requests, SPLIT),
+        "fused": lambda: session.serve(requests, FUSED),
     }
     if len(requests) == 1:
         return {"transformers": lambda: peer.read(prompts, canvases), **paths}

@@ -30,7 +30,7 @@ def main(engine: Path, pages: int) -> None:
         read_request(n, rng.choices(range(size), k=128), rng.choices(range(size), k=32), (3, 7, 11))
         for n in range(16)
     ]
-    session.reads(requests)
+    session.serve(requests)
     weights = (engine / "weights.safetensors").stat().st_size
     pool = session.contract.pool_bytes(pages)
     peak = status_bytes("VmHWM")

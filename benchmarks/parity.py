@@ -104,7 +104,7 @@ def compare(checkpoint: Path, engine: Path, dtype: str) -> dict[str, float]:
             ("batched", [list(requests.values())]),
         ):
             for batch in batches:
-                session.reads(batch, policy, keep_logits=True)
+                session.serve(batch, policy, keep_logits=True)
             worst[f"{name}, {group}"] = _measure(session.logits, truth, peer_error)
     return worst
 

@@ -11,15 +11,19 @@ import torch
 from torch import Tensor
 
 from build_engine.contract import load_contract
-from triton_backend.core import Canvas, Reply, Request
+from triton_backend.core import Canvas, Reply, Request, Step, StepResult
 from triton_backend.counters import Counters
+from triton_backend.denoise import CanvasState
 from triton_backend.execute import run
 from triton_backend.fusion import StepLimits
 from triton_backend.pack import PackedStep
 from triton_backend.page_pool import PagePool
-from triton_backend.runner import HeadOutput
+from triton_backend.reading import Reading
+from triton_backend.runner import StepOutput
 from triton_backend.runner_cpu import CpuRunner
 from triton_backend.scheduler import Scheduler
+from triton_backend.work import Work
+from triton_backend.writing import Writing
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,10 @@ class HiddenTap:
         """Allocate the KV pools."""
         self.runner.create_pools(pages)
 
-    def run(self, packed: PackedStep) -> HeadOutput:
+    def run(self, packed: PackedStep) -> StepOutput:
         """One execution, its hidden rows kept."""
         self.last = self.runner.hidden(packed)
-        return self.runner.read(self.last, packed)
+        return self.runner.heads(self.last, packed)
 
     def logits(self, rows: slice) -> Tensor:
         """Soft-capped fp32 logits [rows, V] of the last execution's output rows."""
@@ -55,7 +59,7 @@ class HiddenTap:
 
 
 class Session:
-    """Loads an engine once; `reads` serves a batch of requests to their replies."""
+    """Loads an engine once; `serve` serves a batch of requests to their replies."""
 
     def __init__(self, engine: Path, pages: int = 512, threads: int = 0) -> None:
         self.contract = load_contract(engine, verify=False)
@@ -63,6 +67,7 @@ class Session:
         self.tap.create_pools(pages)
         self.pages = pages
         self.logits: dict[int, Tensor] = {}
+        self.states: dict[int, list[tuple[int, CanvasState]]] = {}
 
     def _scheduler(self, policy: Policy) -> Scheduler:
         limits = self.contract.limits
@@ -77,12 +82,24 @@ class Session:
             self.contract.page_size,
             policy.fusion,
             Counters(),
+            self._work,
         )
 
-    def reads(
+    def _work(self, request: Request) -> Work:
+        if request.generation is None:
+            return Reading(request)
+        context = self.contract.limits.max_context
+        return Writing(request, repr, self.contract.geometry.vocab_size, context)
+
+    def serve(
         self, requests: Iterable[Request], policy: Policy = Policy(), keep_logits: bool = False
     ) -> dict[int, Reply]:
-        """Replies by request key; with `keep_logits`, `self.logits` holds each canvas's slots."""
+        """Replies by request key.
+
+        `states` then holds every canvas after every step, by key; with `keep_logits`, `logits`
+        holds the logits of each read's slots.
+        """
+        self.states = {}
         scheduler = self._scheduler(policy)
         for request in requests:
             scheduler.add(request, time.monotonic())
@@ -90,16 +107,22 @@ class Session:
         while scheduler.has_work:
             step = scheduler.schedule(time.monotonic())
             result = run(self.tap, step)
-            row = 0
-            for segment in step.segments if keep_logits else ():
-                if segment.slots:
-                    rows = slice(row, row + len(segment.slots))
-                    self.logits[segment.key] = self.tap.logits(rows)
-                    row += len(segment.slots)
-            for reply in scheduler.record(step, result):
-                replies[reply.request.key] = reply
+            self._keep(step, result, keep_logits)
+            for news in scheduler.record(step, result):
+                if isinstance(news, Reply):
+                    replies[news.request.key] = news
         scheduler.rest()
         return replies
+
+    def _keep(self, step: Step, result: StepResult, logits: bool) -> None:
+        row = 0
+        for segment, found in zip(step.segments, result.results, strict=True):
+            if isinstance(found, CanvasState):
+                self.states.setdefault(segment.key, []).append((segment.canvas, found))
+            elif segment.slots and logits:
+                rows = slice(row, row + len(segment.slots))
+                self.logits[segment.key] = self.tap.logits(rows)
+            row += len(segment.slots)
 
 
 def read_request(

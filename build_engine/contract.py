@@ -14,7 +14,7 @@ from typing import Any
 
 from build_engine.errors import EngineError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CONTRACT_FILE = "config.json"
 SLIDING = "sliding_attention"
 FULL = "full_attention"

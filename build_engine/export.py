@@ -1,4 +1,4 @@
-"""Exports `Step` and `Head` with every batch size dynamic; knows nothing of compilers."""
+"""Exports `Step` and both heads with every batch size dynamic; knows nothing of compilers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch.export import Dim, ExportedProgram
 
 from build_engine.config import ModelConfig
 from build_engine.contract import Limits
-from build_engine.model import Head, Step, StepInputs
-from plugins.spec import ROW_COUNT, SEGMENT_FIELDS, Phase
+from build_engine.model import DenoiseHead, Head, Step, StepInputs
+from plugins.spec import DRAW_FIELDS, ROW_COUNT, SEGMENT_FIELDS, Phase
 
 _ROWS, _SEGMENTS, _TABLES, _PAGES_PER_ROW, _SOFT, _OUTPUTS, _LABELS, _POOL = 7, 3, 3, 2, 2, 2, 2, 4
 
@@ -85,5 +85,18 @@ def export_head(model: Head, hidden_size: int, dtype: torch.dtype) -> ExportedPr
         torch.zeros(_OUTPUTS, _LABELS, dtype=torch.int32),
     )
     shapes = ({0: outputs}, {0: outputs, 1: labels})
+    with torch.no_grad():
+        return torch.export.export(model, example, dynamic_shapes=shapes, strict=False)
+
+
+def export_denoise(model: DenoiseHead, hidden_size: int, dtype: torch.dtype) -> ExportedProgram:
+    """The head of a denoising step with rows dynamic."""
+    outputs = Dim("outputs", min=2, max=65536)
+    example = (
+        torch.zeros(_OUTPUTS, hidden_size, dtype=dtype),
+        torch.ones(_OUTPUTS),
+        torch.zeros(_OUTPUTS, DRAW_FIELDS, dtype=torch.int64),
+    )
+    shapes = ({0: outputs}, {0: outputs}, {0: outputs})
     with torch.no_grad():
         return torch.export.export(model, example, dynamic_shapes=shapes, strict=False)

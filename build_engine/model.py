@@ -1,11 +1,12 @@
 """DiffusionGemma defined once, on ragged rows with the phase a property of the row.
 
-`Step` and `Head` are the two functions an engine compiles. Semantics: transformers'
+`Step`, `Head` and `DenoiseHead` are the functions an engine compiles. Semantics: transformers'
 `DiffusionGemmaForBlockDiffusion`, encoder and decoder passes in one execution.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -121,3 +122,32 @@ class Head(nn.Module):
     def forward(self, hidden: Tensor, label_ids: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Label logits [R, K], log-sum-exp [R], entropy [R] (nats), argmax [R] of hidden [R, H]."""
         return torch.ops.dg.label_head(hidden, self.embed_tokens.weight, label_ids, self.softcap)
+
+
+class DenoiseHead(nn.Module):
+    """Reads everything a denoising step decides by from hidden rows, without keeping logits."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.embed_tokens = Embedding(config)
+        self.softcap = config.geometry.softcap
+
+    def forward(self, hidden: Tensor, temperature: Tensor, draws: Tensor) -> tuple[Tensor, ...]:
+        """Statistics of hidden rows [R, H], each at its temperature f32 [R]; all but `soft` [R].
+
+        Returns argmax int32, candidate int32 (drawn from the softmax), entropy f32 (nats), f32
+        log-probabilities of the argmax (at temperature 1) and of the candidate, and what `Step`
+        takes as `soft` in the next step [R, H]. Draws int64 [R, 3] are seed, position and step
+        (`plugins.spec`): the same ones give the same candidate, whatever else is in the call.
+        """
+        scale = _in_dtype(self.embed_tokens.scale, hidden.dtype)
+        return torch.ops.dg.denoise_head(
+            hidden, self.embed_tokens.weight, temperature, draws, self.softcap, scale
+        )
+
+
+def _in_dtype(value: float, dtype: torch.dtype) -> float:
+    """The value as a tensor of that dtype holds it, worked out without one, as export needs it."""
+    digits = 1 - round(math.log2(torch.finfo(dtype).eps))
+    fraction, exponent = math.frexp(value)
+    return math.ldexp(round(math.ldexp(fraction, digits)), exponent - digits)

@@ -1,4 +1,4 @@
-"""Compiles step and head for the CPU with AOTInductor; both packages share one weight file."""
+"""Compiles step and heads for the CPU with AOTInductor; all packages share one weight file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from build_engine.config import ModelConfig
 from build_engine.contract import Limits
 from build_engine.cpu_weights import WEIGHTS_FILE, assign_weights, write_weights
 from build_engine.errors import EngineError
-from build_engine.export import FlatStep, export_head, export_step
-from build_engine.model import Head
+from build_engine.export import FlatStep, export_denoise, export_head, export_step
+from build_engine.model import DenoiseHead, Head
 from build_engine.pt2_archive import make_reproducible
 from plugins import loader
 
-STEP_FILE, HEAD_FILE = "step.pt2", "head.pt2"
+STEP_FILE, HEAD_FILE, DENOISE_FILE = "step.pt2", "head.pt2", "denoise.pt2"
 _INDUCTOR = {
     # The weights live once, in weights.safetensors, mapped by the runner.
     "aot_inductor.package_constants_in_so": False,
@@ -45,7 +45,7 @@ def build(
     directory: Path,
     report: Callable[[str], None],
 ) -> tuple[str, ...]:
-    """Write weights.safetensors, step.pt2 and head.pt2 into `directory`.
+    """Write weights.safetensors and the three packages into `directory`; returns their names.
 
     `shape` is (limits, page size, dtype); `report` is called with the name of each stage.
     """
@@ -54,16 +54,19 @@ def build(
     report("kernels")
     loader.load()
     report("weights")
-    step, head = FlatStep(config), Head(config)
+    step, head, denoise = FlatStep(config), Head(config), DenoiseHead(config)
     write_weights(checkpoint, config, step, dtype, directory / WEIGHTS_FILE)
     tensors = load_file(str(directory / WEIGHTS_FILE))
-    assign_weights(step, tensors)
-    assign_weights(head, tensors)
+    for model in (step, head, denoise):
+        assign_weights(model, tensors)
     report("export")
-    step_program = export_step(step, limits, page_size, dtype)
-    head_program = export_head(head, config.geometry.hidden_size, dtype)
-    report("compile step")
-    _compile(step_program, directory / STEP_FILE)
-    report("compile head")
-    _compile(head_program, directory / HEAD_FILE)
-    return WEIGHTS_FILE, STEP_FILE, HEAD_FILE
+    hidden_size = config.geometry.hidden_size
+    programs = {
+        STEP_FILE: export_step(step, limits, page_size, dtype),
+        HEAD_FILE: export_head(head, hidden_size, dtype),
+        DENOISE_FILE: export_denoise(denoise, hidden_size, dtype),
+    }
+    for name, program in programs.items():
+        report(f"compile {Path(name).stem}")
+        _compile(program, directory / name)
+    return WEIGHTS_FILE, *programs

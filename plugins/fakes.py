@@ -45,9 +45,26 @@ def _label_head(
     )
 
 
+def _denoise_head(
+    hidden: Tensor,
+    embedding: Tensor,
+    temperature: Tensor,
+    draws: Tensor,
+    softcap: float,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def per_row(dtype: torch.dtype) -> Tensor:
+        return hidden.new_empty((hidden.shape[0],), dtype=dtype)
+
+    ids, floats = torch.int32, torch.float32
+    statistics = (per_row(ids), per_row(ids), per_row(floats), per_row(floats), per_row(floats))
+    return (*statistics, hidden.new_empty(hidden.shape))
+
+
 _FAKES = {
     "mixed_mask_paged_attention": _attention,
     "routed_experts": _routed_experts,
     "linear": _linear,
     "label_head": _label_head,
+    "denoise_head": _denoise_head,
 }

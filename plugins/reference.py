@@ -1,9 +1,11 @@
 """Every op as the plainest torch: loops and explicit masks in fp32; knows no kernel or layout."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from plugins.spec import COMMITTED, FIRST_ROW, PHASE, ROW_COUNT, TABLE_ROW, Phase
+from plugins.philox import key_of, philox4x32, uniform
+from plugins.spec import COMMITTED, FIRST_ROW, PHASE, ROW_COUNT, TABLE_ROW, Phase, Stream
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
@@ -31,6 +33,36 @@ def label_head(
     picked = logits.gather(1, label_ids.clamp(min=0).long())
     label_logits = picked.masked_fill(label_ids < 0, -torch.inf)
     return label_logits, logits.logsumexp(-1), entropy, logits.argmax(-1).int()
+
+
+def denoise_head(
+    hidden: Tensor,
+    embedding: Tensor,
+    temperature: Tensor,
+    draws: Tensor,
+    softcap: float,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    logits = softcap * torch.tanh(hidden.float() @ embedding.float().T / softcap)
+    processed = logits / temperature[:, None]
+    log_probs = torch.log_softmax(processed, dim=-1)
+    argmax = logits.argmax(-1)
+    candidate = (log_probs + gumbel(draws, len(embedding))).argmax(-1)
+    entropy = -(log_probs.exp() * log_probs).sum(-1)
+    log_prob = torch.log_softmax(logits, dim=-1).gather(1, argmax[:, None])[:, 0]
+    candidate_log_prob = log_probs.gather(1, candidate[:, None])[:, 0]
+    soft = (scale * (log_probs.exp() @ embedding.float())).to(hidden.dtype)
+    return argmax.int(), candidate.int(), entropy, log_prob, candidate_log_prob, soft
+
+
+def gumbel(draws: Tensor, vocabulary: int) -> Tensor:
+    """A Gumbel variate [R, V] in fp64 of every id; four neighbouring ids share a counter."""
+    seed, position, step = draws.numpy().T[..., None]
+    block = np.arange(-(-vocabulary // 4))
+    counter = np.broadcast_arrays(block, position, step, np.int64(Stream.CANDIDATE))
+    words = philox4x32(key_of(seed), np.stack(counter, axis=-1))
+    variates = -np.log(-np.log(uniform(words)))
+    return torch.from_numpy(variates.reshape(len(draws), -1)[:, :vocabulary])
 
 
 def mixed_mask_paged_attention(

@@ -27,3 +27,17 @@ FIRST_ROW, ROW_COUNT, PHASE, COMMITTED, TABLE_ROW = range(5)
 """Columns of a segment's row."""
 
 SEGMENT_FIELDS = 5
+
+
+class Stream(IntEnum):
+    """The last counter word of a random number: what it is for, so that no two uses share one."""
+
+    CANDIDATE = 0
+    RENOISE = 1
+    CANVAS = 2
+
+
+SEED, POSITION, STEP = range(3)
+"""Columns of a row's draws: the request's seed, the token's position, the denoising step."""
+
+DRAW_FIELDS = 3

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from plugins.spec import Phase
 
 if TYPE_CHECKING:
+    from triton_backend.denoise import CanvasState, Denoising
     from triton_backend.reads import ReadResult
 
 PROMPT = -1
@@ -57,22 +58,48 @@ class Canvas:
     """A seeded canvas and what is read from it.
 
     `label_ids` holds the labels of each slot without padding; `label_columns` is the width that
-    the client gave its table of labels, and that it gets back.
+    the client gave its table of labels, and that it gets back. With `denoising`, all but the last
+    of its steps denoise the slots first, everything else pinned; the last step reads.
     """
 
     ids: tuple[int, ...]
     slots: tuple[int, ...]
     label_ids: tuple[tuple[int, ...], ...]
     label_columns: int
+    denoising: Denoising | None = None
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Text to be written, canvas after canvas.
+
+    `start_ids` open the first canvas, noise behind them; `pinned` are its positions that keep
+    their given token. The text ends before the first stop id, the first of the stop words, or
+    after `max_tokens`.
+    """
+
+    max_tokens: int
+    canvas_length: int
+    denoising: Denoising
+    stop_ids: frozenset[int]
+    stop_words: tuple[str, ...] = ()
+    start_ids: tuple[int, ...] = ()
+    pinned: tuple[int, ...] = ()
+    stream: bool = False
+    drafts: bool = False
 
 
 @dataclass(frozen=True)
 class Request:
-    """A valid request; `key` is the server's own and unique, whatever the client calls it."""
+    """A valid request; `key` is the server's own and unique, whatever the client calls it.
+
+    It asks for the reads of its canvases or for a generation, never for both.
+    """
 
     key: int
     prompt_ids: tuple[int, ...]
-    canvases: tuple[Canvas, ...]
+    canvases: tuple[Canvas, ...] = ()
+    generation: Generation | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +107,8 @@ class Segment:
     """Neighbouring rows of one request and one phase in an execution.
 
     `committed` counts the positions whose keys and values are there before it; `pages` is its row
-    of the block table: the prompt's pages, and for a canvas its scratch pages after them.
+    of the block table: the prompt's pages, and for a canvas its scratch pages after them. A
+    canvas in the middle of its denoising has its `state` with it, which its tokens are part of.
     """
 
     key: int
@@ -92,6 +120,13 @@ class Segment:
     slots: tuple[int, ...] = ()
     label_ids: tuple[tuple[int, ...], ...] = ()
     label_columns: int = 0
+    denoising: Denoising | None = None
+    state: CanvasState | None = None
+
+    @property
+    def denoises(self) -> bool:
+        """Whether its rows go through the denoise head; else its slots, if any, are read."""
+        return self.denoising is not None
 
 
 @dataclass(frozen=True)
@@ -104,11 +139,47 @@ class Step:
 
 @dataclass(frozen=True)
 class StepResult:
-    """One execution, done: per segment its read, why it has none, or None for prompt rows."""
+    """One execution, done: per segment its read, its canvas after the step, why there is
+    neither, or None for prompt rows."""
 
-    reads: tuple[ReadResult | RequestError | None, ...]
+    results: tuple[ReadResult | CanvasState | RequestError | None, ...]
     started: float
     seconds: float
+
+
+class FinishReason(Enum):
+    """Why a generation ended, as the client reads it."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Part of a generation: a finished canvas's tokens, or a draft of them after one step.
+
+    `text` continues the texts before it; a draft's text is that of its canvas alone.
+    """
+
+    request: Request
+    canvas: int
+    step: int
+    token_ids: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    entropy: tuple[float, ...]
+    text: str
+    draft: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """A whole generation; `steps` counts the denoising steps of each canvas."""
+
+    token_ids: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    text: str
+    finish_reason: FinishReason
+    steps: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -117,6 +188,7 @@ class Reply:
 
     request: Request
     reads: tuple[ReadResult, ...] = ()
+    written: Written | None = None
     error: RequestError | None = None
     executions: int = 0
     split: SplitReason | None = None

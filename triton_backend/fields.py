@@ -46,6 +46,31 @@ def whole_number(inputs: Inputs, name: str) -> int:
     return int(_only(array, name, "number"))
 
 
+def number(inputs: Inputs, name: str) -> float:
+    """One number, whole or not; of any precision, the shortest decimal that it stands for."""
+    array = inputs[name]
+    if array.dtype.kind not in "iuf":
+        raise RequestError(name, f"is {array.dtype}", "a number is needed")
+    return float(str(_only(array, name, "number")))
+
+
+def flag(inputs: Inputs, name: str) -> bool:
+    """One boolean; false if it is not given."""
+    if name not in inputs:
+        return False
+    array = inputs[name]
+    if array.dtype != np.bool_:
+        raise RequestError(name, f"is {array.dtype}", "a boolean is needed")
+    return bool(_only(array, name, "boolean"))
+
+
+def texts(inputs: Inputs, name: str, max_bytes: int) -> tuple[str, ...]:
+    """Any number of strings, empty ones left out."""
+    array = inputs[name].reshape(-1)
+    each = (text({name: array[n : n + 1]}, name, max_bytes) for n in range(len(array)))
+    return tuple(value for value in each if value)
+
+
 def row_of_ids(inputs: Inputs, name: str) -> NDArray[np.int32]:
     """A row of numbers, given as [n] or [1, n]."""
     array = _int32(inputs[name], name)

@@ -1,4 +1,4 @@
-"""The rule of fusion: whether a canvas joins the execution that finishes its prompt.
+"""The rule of fusion: whether a canvas joins the execution that finishes its context.
 
 Pages are no part of it: a request starts only with all its pages, so a shortage is a wait.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triton_backend.core import Canvas, SplitReason
+from triton_backend.core import SplitReason
+from triton_backend.work import CanvasPart
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,17 @@ class Room:
 
 
 def split_reason(
-    canvas: Canvas, positions: int, room: Room, limits: StepLimits, enabled: bool
+    canvas: CanvasPart, positions: int, room: Room, limits: StepLimits, enabled: bool
 ) -> SplitReason | None:
-    """Why a canvas cannot join the execution that finishes its prompt, or None when it can.
+    """Why a canvas cannot join the execution that finishes its context, or None when it can.
 
-    `positions` are those of its request in this execution so far: the prompt's and those of the
-    canvases taken before it; all of them together must stay within the context.
+    `positions` are those of its request in this execution so far: the context's and those of the
+    canvases taken before it; all of them together must stay within the limit.
     """
     if not enabled:
         return SplitReason.DISABLED
-    if positions + len(canvas.ids) > limits.max_context:
+    if positions + len(canvas.token_ids) > limits.max_context:
         return SplitReason.LENGTH
-    if not room.fits(len(canvas.ids), len(canvas.slots)):
+    if not room.fits(len(canvas.token_ids), len(canvas.slots)):
         return SplitReason.BUDGET
     return None

@@ -20,6 +20,8 @@ class RequestLimits:
     page_size: int
     pages: int
     bos_id: int
+    stop_ids: frozenset[int]
+    canvas_length: int
 
     @property
     def max_text_bytes(self) -> int:
@@ -49,4 +51,6 @@ def request_limits(contract: EngineContract, step: StepLimits, pages: int) -> Re
         page_size=contract.page_size,
         pages=pages,
         bos_id=contract.bos_id,
+        stop_ids=frozenset(contract.stop_ids),
+        canvas_length=contract.geometry.canvas_length,
     )

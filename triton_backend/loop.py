@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
-from triton_backend.core import ErrorKind, Reply, Request, RequestError, Step, StepResult
+from triton_backend.core import ErrorKind, Piece, Reply, Request, RequestError, Step, StepResult
 from triton_backend.outbox import Outbox
 from triton_backend.scheduler import Scheduler
 
@@ -23,7 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 class Client(Protocol):
-    """Who asked: takes the one final reply, on the sender thread."""
+    """Who asked: takes pieces and then the one final reply, on the sender thread."""
+
+    def send_piece(self, piece: Piece) -> None: ...
 
     def send(self, reply: Reply) -> None: ...
 
@@ -147,8 +149,11 @@ class EngineLoop:
 
     def _step(self) -> None:
         step = self._scheduler.schedule(time.monotonic())
-        for reply in self._scheduler.record(step, self._execute(step)):
-            self._reply(reply)
+        for news in self._scheduler.record(step, self._execute(step)):
+            if isinstance(news, Reply):
+                self._reply(news)
+            else:
+                self._tell(news)
 
     def _collect(self) -> bool:
         """Takes in what other threads left, and waits for it when idle; False ends the loop."""
@@ -179,6 +184,11 @@ class EngineLoop:
     def _has_news(self) -> bool:
         news = self._inbox or self._cancels or self._refusals or self._stopping
         return bool(news) or self._scheduler.has_work
+
+    def _tell(self, piece: Piece) -> None:
+        with self._wake:
+            _, client = self._live[piece.request.key]
+        self._outbox.post(client.send_piece, piece)
 
     def _reply(self, reply: Reply) -> None:
         with self._wake:

@@ -1,7 +1,8 @@
-"""The two Triton models; Triton calls them, they call the service and return at once."""
+"""The Triton models; Triton calls them, they call the service and return at once."""
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from triton_backend.wire import (
     forward,
     metric_maker,
     read_inputs,
+    relay,
 )
 
 ENGINE_MODEL = "diffusion_gemma"
@@ -42,12 +44,18 @@ class EngineModel:
 
     def finalize(self) -> None:
         self._service.close()
+        # The server's metrics must go while its memory is there: freed later, they crash its stub.
+        del self._service
+        gc.collect()
 
     def _accept(self, request: Any) -> None:
         client = TritonClient(request)
         try:
             parsed = self._service.parser.parse(read_inputs(request), client.parameters)
-            client.questions = parsed.questions
+            client.parsed = parsed
+            generation = parsed.request.generation
+            if generation is not None and generation.stream:
+                self._service.outbox.post(client.open_stream)
             self._service.loop.submit(parsed.request, client)
         except RequestError as error:
             self._refuse(client, error)
@@ -61,20 +69,32 @@ class EngineModel:
         self._service.outbox.post(client.refuse, error)
 
 
-class StructuredReadModel:
-    """`structured_read`: the same read for clients that want one plain response.
+class _Forwarding:
+    """A model that asks the engine's: each request waits on a thread of its own.
 
-    Each request waits on a thread of its own, so that many are in flight and share executions.
+    So many are in flight at a time and share executions.
     """
 
     def initialize(self, args: dict[str, str]) -> None:
         config = parse_read_config(model_parameters(json.loads(args["model_config"])))
-        self._threads = ThreadPoolExecutor(config.max_in_flight, thread_name_prefix="read")
+        self._threads = ThreadPoolExecutor(config.max_in_flight, thread_name_prefix="forward")
+
+    def finalize(self) -> None:
+        self._threads.shutdown()
+        forget_answered()
+
+
+class StructuredReadModel(_Forwarding):
+    """`structured_read`: the same read for clients that want one plain response."""
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
             self._threads.submit(forward, request, request.get_response_sender(), ENGINE_MODEL)
 
-    def finalize(self) -> None:
-        self._threads.shutdown()
-        forget_answered()
+
+class EnsembleModel(_Forwarding):
+    """`ensemble`: generation as TensorRT-LLM's ensemble shapes it, with a batch dimension of 1."""
+
+    def execute(self, requests: list[Any]) -> None:
+        for request in requests:
+            self._threads.submit(relay, request, request.get_response_sender(), ENGINE_MODEL)

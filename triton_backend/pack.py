@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PackedStep:
-    """Inputs of one execution: N rows, S segments, B table rows of P pages, R outputs, K labels.
+    """Inputs of one execution: N rows, S segments, B table rows of P pages, K labels.
 
-    `num_outputs` is how many of the R output rows somebody reads.
+    Output rows are R of the read head, then D of the denoise head; a head nobody needs has none,
+    and when neither has any, they are rows nobody wants. `soft_parts` are the runner's own arrays
+    [W, H]: behind LEAST rows of zeros they make the table that `soft_index` points into.
     """
 
     token_ids: NDArray[np.int64]  # [N]
@@ -36,14 +39,15 @@ class PackedStep:
     segments: NDArray[np.int32]  # [S, 5]
     table_sliding: NDArray[np.int32]  # [B, P]
     table_full: NDArray[np.int32]  # [B, P]
-    soft_index: NDArray[np.int64]  # [N], which of the soft vectors a row takes
-    soft: NDArray[np.float32]  # [C, H], the first is zero
-    output_rows: NDArray[np.int64]  # [R]
+    soft_index: NDArray[np.int64]  # [N], which row of the soft table a row takes
+    soft_parts: tuple[Any, ...]
+    output_rows: NDArray[np.int64]  # [R + D], or [LEAST]
     label_ids: NDArray[np.int32]  # [R, K]
-    num_outputs: int
+    temperature: NDArray[np.float32]  # [D]
+    draws: NDArray[np.int64]  # [D, 3], seed, position and step of a row's random numbers
 
 
-def pack(step: Step, page_size: int, hidden_size: int) -> PackedStep:
+def pack(step: Step, page_size: int) -> PackedStep:
     """The arrays of a step; canvas rows are written to the scratch pages behind the committed."""
     segments = step.segments
     counts = _ints(len(segment.token_ids) for segment in segments)
@@ -55,7 +59,9 @@ def pack(step: Step, page_size: int, hidden_size: int) -> PackedStep:
     offset = np.arange(rows) - first[owner]
     table = _table(segments)
     slots = _slots(phase, committed, owner, offset, table, page_size)
-    output_rows, label_ids = _outputs(segments, first)
+    read_rows, label_ids = _reads(segments, first)
+    denoise_rows, temperature, draws = _denoised(segments, first)
+    soft_index, soft_parts = _soft(segments, first, rows)
     return PackedStep(
         token_ids=_grown(_ints(chain.from_iterable(s.token_ids for s in segments)), 0),
         positions=_grown(committed[owner] + offset, 0),
@@ -65,11 +71,12 @@ def pack(step: Step, page_size: int, hidden_size: int) -> PackedStep:
         segments=_segment_rows(first, counts, phase, committed),
         table_sliding=table,
         table_full=table,
-        soft_index=np.zeros(max(rows, LEAST), np.int64),
-        soft=np.zeros((LEAST, hidden_size), np.float32),
-        output_rows=_grown(output_rows, 0),
+        soft_index=soft_index,
+        soft_parts=soft_parts,
+        output_rows=_grown(np.concatenate([read_rows, denoise_rows]), 0),
         label_ids=label_ids,
-        num_outputs=len(output_rows),
+        temperature=temperature,
+        draws=draws,
     )
 
 
@@ -114,14 +121,57 @@ def _slots(
     return _grown(pages * page_size + place % page_size, NO_SLOT)
 
 
-def _outputs(
-    segments: Sequence[Segment], first: Ints
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _reads(segments: Sequence[Segment], first: Ints) -> tuple[Ints, NDArray[np.int32]]:
+    """Rows of the read head and their labels."""
     counts = _ints(len(segment.slots) for segment in segments)
     slots = _ints(chain.from_iterable(segment.slots for segment in segments))
+    if not len(slots):
+        return slots, np.empty((0, LEAST), np.int32)
     columns = max(segment.label_columns for segment in segments)
     labels = np.full((max(len(slots), LEAST), max(columns, LEAST)), NO_LABEL, np.int32)
     wanted = chain.from_iterable(segment.label_ids for segment in segments)
     for row, ids in zip(labels, wanted, strict=False):
         row[: len(ids)] = ids
-    return np.repeat(first, counts) + slots, labels
+    return _grown(np.repeat(first, counts) + slots, 0), labels
+
+
+def _denoised(
+    segments: Sequence[Segment], first: Ints
+) -> tuple[Ints, NDArray[np.float32], NDArray[np.int64]]:
+    """Rows of the denoise head, their temperatures, and what their random numbers are keyed by."""
+    rows, temperatures, draws = [], [], []
+    for start, segment in zip(first, segments, strict=True):
+        if segment.denoising is None or segment.state is None:
+            continue
+        width, steps = len(segment.token_ids), segment.state.steps
+        rows.append(start + np.arange(width))
+        temperatures.append(np.full(width, segment.denoising.temperature(steps)))
+        keys = np.empty((width, 3), np.int64)
+        keys[:, 0] = np.uint64(segment.denoising.seed).astype(np.int64)
+        keys[:, 1] = segment.committed + np.arange(width)
+        keys[:, 2] = steps
+        draws.append(keys)
+    if not rows:
+        return np.empty(0, np.int64), np.empty(0, np.float32), np.empty((0, 3), np.int64)
+    temperature, keys = np.concatenate(temperatures), np.concatenate(draws)
+    missing = max(0, LEAST - len(temperature))
+    return (
+        _grown(np.concatenate(rows), 0),
+        np.append(temperature, np.ones(missing, np.float32)).astype(np.float32),
+        np.pad(keys, ((0, missing), (0, 0))),
+    )
+
+
+def _soft(
+    segments: Sequence[Segment], first: Ints, rows: int
+) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
+    """Which row of the soft table each row takes; row 0 is no signal, exactly zero."""
+    index, parts = np.zeros(max(rows, LEAST), np.int64), []
+    taken = LEAST
+    for start, segment in zip(first, segments, strict=True):
+        if segment.state is not None and segment.state.soft is not None:
+            width = len(segment.token_ids)
+            index[start : start + width] = taken + np.arange(width)
+            parts.append(segment.state.soft)
+            taken += width
+    return index, tuple(parts)

@@ -1,4 +1,4 @@
-"""Turns the inputs of a read into a valid request, or refuses them; needs no server to run.
+"""Turns inputs into a valid request, or refuses them; needs no server to run.
 
 Every rule about a request is here, so no later code checks again.
 """
@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_backend import fields
+from triton_backend import fields, options
 from triton_backend.canvas_fields import read_canvas
+from triton_backend.chat_fields import parse_messages
 from triton_backend.core import Canvas, Request, RequestError
+from triton_backend.denoise import Denoising
 from triton_backend.fields import Inputs
+from triton_backend.generation_defaults import GenerationDefaults
+from triton_backend.generation_fields import read_denoising, read_generation
 from triton_backend.limits import RequestLimits
 from triton_backend.page_pool import pages_for
 from triton_backend.progress import pages_needed
@@ -21,7 +25,9 @@ from triton_backend.questions import Question, QuestionError, build_read, parse_
 from triton_backend.tokenizer import Tokenizer, TokenizerError
 
 TENSOR_INPUTS = ("canvas_ids", "slots", "label_ids")
-INPUTS = ("text_input", "input_ids", *TENSOR_INPUTS, "questions", "seed")
+READS = ("questions", "slots", "label_ids")
+PROMPTS = ("text_input", "input_ids", "messages")
+INPUTS = (*PROMPTS, *TENSOR_INPUTS, "questions", "seed", *options.NAMES)
 # Not ours, but put there by Triton's front ends and clients for their own ends.
 FRONT_END_PARAMETERS = frozenset({"binary_data_output", "id"})
 FRONT_END_PREFIX = "triton_"
@@ -29,38 +35,50 @@ DEFAULT_SEED = 0
 
 
 @dataclass(frozen=True)
-class ParsedRead:
-    """A valid request, and the questions it asks when it came as questions."""
+class Parsed:
+    """A valid request, the questions it asks when it came as questions, and what it wants shown."""
 
     request: Request
     questions: tuple[Question, ...] = ()
+    log_probs: bool = False
 
 
 class Parser:
     """Makes requests within the limits; gives each a key of its own."""
 
-    def __init__(self, limits: RequestLimits, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, limits: RequestLimits, tokenizer: Tokenizer, defaults: GenerationDefaults
+    ) -> None:
         self._limits = limits
         self._tokenizer = tokenizer
+        self._defaults = defaults
         self._keys = itertools.count()
 
-    def parse(self, inputs: Inputs, parameters: Mapping[str, Any]) -> ParsedRead:
+    def parse(self, inputs: Inputs, parameters: Mapping[str, Any]) -> Parsed:
         """A request that can be served.
 
         Raises:
             RequestError: anything about it that is wrong; the first thing found.
         """
         _check_names(inputs, parameters)
-        if "questions" in inputs:
-            parsed = self._questions(inputs)
+        if not any(name in inputs for name in READS):
+            parsed = self._generation(inputs)
         else:
-            parsed = ParsedRead(self._tensors(inputs))
-        self._check_size(parsed.request, "text_input" if "text_input" in inputs else "input_ids")
+            _check_read(inputs)
+            parsed = self._questions(inputs) if "questions" in inputs else self._tensors(inputs)
+        self._check_size(parsed.request, next(name for name in PROMPTS if name in inputs))
         return parsed
 
-    def _questions(self, inputs: Inputs) -> ParsedRead:
+    def _generation(self, inputs: Inputs) -> Parsed:
+        """A prompt to write on from."""
+        prompt = self._prompt(inputs, raw=True)
+        asked = read_generation(inputs, self._defaults, self._limits, len(prompt), _seed(inputs))
+        request = Request(next(self._keys), prompt, generation=asked)
+        return Parsed(request, log_probs=fields.flag(inputs, "return_log_probs"))
+
+    def _questions(self, inputs: Inputs) -> Parsed:
         """The state and questions about it: the server builds prompt, canvas and slots."""
-        for name in ("input_ids", *TENSOR_INPUTS):
+        for name in ("input_ids", "messages", *TENSOR_INPUTS):
             if name in inputs:
                 raise RequestError(name, "is given with questions", "they build their own")
         if "text_input" not in inputs:
@@ -77,28 +95,40 @@ class Parser:
         except (QuestionError, TokenizerError) as error:
             raise RequestError.saying(str(error)) from error
         columns = max(len(ids) for ids in plan.label_ids)
-        canvas = Canvas(plan.canvas_ids, plan.slots, plan.label_ids, columns)
-        return ParsedRead(Request(next(self._keys), plan.prompt_ids, (canvas,)), questions)
+        steps = self._steps(inputs)
+        canvas = Canvas(plan.canvas_ids, plan.slots, plan.label_ids, columns, steps)
+        return Parsed(Request(next(self._keys), plan.prompt_ids, (canvas,)), questions)
 
-    def _tensors(self, inputs: Inputs) -> Request:
+    def _tensors(self, inputs: Inputs) -> Parsed:
         """A prompt, and the very canvas to read."""
         missing = [name for name in TENSOR_INPUTS if name not in inputs]
         if missing:
             raise RequestError(
                 missing[0], "is missing", f"a read needs {', '.join(TENSOR_INPUTS)}, or questions"
             )
-        _seed(inputs)
-        prompt = self._prompt(inputs)
-        return Request(next(self._keys), prompt, (read_canvas(inputs, self._limits),))
+        canvas = replace(read_canvas(inputs, self._limits), denoising=self._steps(inputs))
+        return Parsed(Request(next(self._keys), self._prompt(inputs), (canvas,)))
 
-    def _prompt(self, inputs: Inputs) -> tuple[int, ...]:
-        """Prompt ids as they are (none at all is a prompt too), or those of a text behind bos."""
-        if ("text_input" in inputs) == ("input_ids" in inputs):
-            given = "are both given" if "text_input" in inputs else "are both missing"
-            raise RequestError("text_input and input_ids", given, "exactly one is needed")
+    def _steps(self, inputs: Inputs) -> Denoising | None:
+        """How a read's slots are denoised before they are read; a read has one step by default."""
+        defaults = replace(self._defaults, max_denoising_steps=1)
+        denoising = read_denoising(inputs, defaults, _seed(inputs))
+        return denoising if denoising.max_steps > 1 else None
+
+    def _prompt(self, inputs: Inputs, raw: bool = False) -> tuple[int, ...]:
+        """Prompt ids as they are (none at all is a prompt too), or those of a text behind bos.
+
+        Control tokens are recognised in a raw text, which is a prompt as a template wrote it.
+        """
+        given = [name for name in PROMPTS if name in inputs]
+        if len(given) != 1:
+            names = " and ".join(given) or " and ".join(PROMPTS)
+            said = "are both given" if given else "are all missing"
+            raise RequestError(names, said, "exactly one is needed")
+        if "messages" in inputs:
+            return self._chat(inputs)
         if "text_input" in inputs:
-            text = fields.text(inputs, "text_input", self._limits.max_text_bytes)
-            return (self._limits.bos_id, *self._encode(text))
+            return self._text(inputs, raw)
         ids = fields.row_of_ids(inputs, "input_ids")
         most = self._limits.max_context
         if ids.size > most:
@@ -106,28 +136,47 @@ class Parser:
         fields.check_below(ids, self._limits.vocab_size, "input_ids", "the vocabulary")
         return tuple(ids.tolist())
 
-    def _encode(self, text: str) -> tuple[int, ...]:
+    def _text(self, inputs: Inputs, raw: bool) -> tuple[int, ...]:
+        text = fields.text(inputs, "text_input", self._limits.max_text_bytes)
+        encode = self._tokenizer.encode_control if raw else self._tokenizer.encode
         try:
-            return self._tokenizer.encode(text)
+            ids = encode(text)
         except TokenizerError as error:
             raise RequestError.saying(f"text_input: {error}") from error
+        bos = self._limits.bos_id
+        return ids if raw and ids[:1] == (bos,) else (bos, *ids)
+
+    def _chat(self, inputs: Inputs) -> tuple[int, ...]:
+        """A conversation as the checkpoint's template shows it."""
+        messages = parse_messages(fields.text(inputs, "messages", self._limits.max_text_bytes))
+        try:
+            return self._tokenizer.render_chat(messages)
+        except TokenizerError as error:
+            raise RequestError.saying(f"messages: {error}") from error
 
     def _check_size(self, request: Request, name: str) -> None:
         limits, prompt = self._limits, len(request.prompt_ids)
-        width = max(len(canvas.ids) for canvas in request.canvases)
-        if prompt + width > limits.max_context:
+        more, what = _longest(request)
+        if prompt + more > limits.max_context:
             raise RequestError(
-                f"{name} and its canvas", f"have {prompt} + {width} tokens",
+                f"{name} and {what}", f"have {prompt} + {more} tokens",
                 f"the limit is {limits.max_context} together",
             )  # fmt: skip
         pages = pages_needed(request, limits.page_size)
         if pages > limits.pages:
             raise RequestError(
-                f"{name} and its canvas",
+                f"{name} and {what}",
                 f"need {pages} KV pages ({pages_for(prompt, limits.page_size)} for {prompt} tokens "
                 "of prompt)",
                 f"the server has {limits.pages}",
             )
+
+
+def _longest(request: Request) -> tuple[int, str]:
+    """Tokens that follow the prompt at most, and what they are."""
+    if request.generation is not None:
+        return request.generation.max_tokens, "max_tokens"
+    return max(len(canvas.ids) for canvas in request.canvases), "its canvas"
 
 
 def _seed(inputs: Inputs) -> int:
@@ -142,5 +191,14 @@ def _check_names(inputs: Inputs, parameters: Mapping[str, Any]) -> None:
         if name not in FRONT_END_PARAMETERS and not name.startswith(FRONT_END_PREFIX):
             raise RequestError(
                 f"parameter {name!r}", "is not known",
-                f"a read takes the inputs {', '.join(INPUTS)} and no parameters",
+                f"known are the inputs {', '.join(INPUTS)}, and no parameters",
             )  # fmt: skip
+
+
+def _check_read(inputs: Inputs) -> None:
+    """Refuses what only a generation has, but for values that change nothing."""
+    options.check_unused(inputs)
+    for name in (*options.WRITING, *options.SHOWN):
+        neutral = name == "temperature" and options.temperature(inputs) == 1
+        if name in inputs and not neutral:
+            raise RequestError(name, "is given with a read", "it belongs to a generation")

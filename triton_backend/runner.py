@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,36 @@ class HeadOutput:
     argmax: NDArray[np.int32]  # [R]
 
 
+@dataclass(frozen=True)
+class DenoiseOutput:
+    """What a denoising step says of each of its R rows, padding rows included.
+
+    Entropy and the candidate's probability are those of the temperature-scaled distribution;
+    `log_prob` is the argmax's at temperature 1. `soft` [R, H] is the runner's own kind of array:
+    it is only ever sliced and handed back.
+    """
+
+    argmax: NDArray[np.int32]  # [R]
+    candidate: NDArray[np.int32]  # [R]
+    entropy: NDArray[np.float32]  # [R], nats
+    log_prob: NDArray[np.float32]  # [R]
+    candidate_log_prob: NDArray[np.float32]  # [R]
+    soft: Any
+
+    def rows(self, first: int, count: int) -> DenoiseOutput:
+        """The output of `count` rows from `first` on."""
+        fields = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return DenoiseOutput(*(values[first : first + count] for values in fields))
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """Both heads' results; None where no row goes through that head."""
+
+    read: HeadOutput | None = None
+    denoise: DenoiseOutput | None = None
+
+
 class Runner(Protocol):
     """An engine that is loaded and holds its KV pools."""
 
@@ -32,6 +63,6 @@ class Runner(Protocol):
     def create_pools(self, pages: int) -> None:
         """Allocates the KV pools, once, before the first `run`."""
 
-    def run(self, packed: PackedStep) -> HeadOutput:
+    def run(self, packed: PackedStep) -> StepOutput:
         """One execution; writes the KV pools."""
         ...

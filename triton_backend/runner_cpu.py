@@ -1,18 +1,18 @@
-"""Runs packed steps on the CPU engine: two AOTInductor packages over one mapped weight file."""
+"""Runs packed steps on the CPU engine: three AOTInductor packages over one mapped weight file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 
 from build_engine.contract import EngineContract
 from build_engine.errors import EngineError
 from plugins import loader
-from triton_backend.runner import HeadOutput
+from triton_backend.pack import LEAST
+from triton_backend.runner import DenoiseOutput, HeadOutput, StepOutput
 
 if TYPE_CHECKING:
     from triton_backend.pack import PackedStep
@@ -21,7 +21,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class CpuRunner:
-    """Owns the weights, the KV pools and the two compiled functions of one CPU engine.
+    """Owns the weights, the KV pools and the compiled functions of one CPU engine.
 
     Raises:
         EngineError: the engine was compiled by another torch release, or does not load.
@@ -39,6 +39,7 @@ class CpuRunner:
         self._weights = load_file(str(directory / "weights.safetensors"))
         self._step = self._load(directory / "step.pt2")
         self._head = self._load(directory / "head.pt2")
+        self._denoise = self._load(directory / "denoise.pt2")
 
     def _load(self, path: Path) -> Any:
         try:
@@ -61,7 +62,11 @@ class CpuRunner:
         try:
             self._pools = [
                 torch.zeros(
-                    max(pages, 2), 2, page, geometry.kv_heads(n), geometry.head_dim(n),
+                    max(pages, 2),
+                    2,
+                    page,
+                    geometry.kv_heads(n),
+                    geometry.head_dim(n),
                     dtype=self._dtype,
                 )
                 for n in range(geometry.num_layers)
@@ -91,7 +96,8 @@ class CpuRunner:
             packed.soft_index,
         )
         inputs = [torch.from_numpy(array) for array in arrays]
-        inputs.append(torch.from_numpy(packed.soft).to(self._dtype))
+        zeros = torch.zeros(LEAST, self.contract.geometry.hidden_size, dtype=self._dtype)
+        inputs.append(torch.cat([zeros, *packed.soft_parts]))
         inputs.append(torch.from_numpy(packed.output_rows))
         hidden: torch.Tensor = self._step.run([*inputs, *self._pools])[0]
         return hidden
@@ -101,14 +107,31 @@ class CpuRunner:
         outputs = self._head.run([hidden, torch.from_numpy(packed.label_ids)])
         return HeadOutput(*(tensor.numpy() for tensor in outputs))
 
-    def run(self, packed: PackedStep) -> HeadOutput:
-        """One execution: all layers over the packed rows, then the read head if anybody reads."""
-        hidden = self.hidden(packed)
-        if not packed.num_outputs:
-            rows = np.zeros(len(packed.output_rows), np.float32)
-            labels = np.zeros(packed.label_ids.shape, np.float32)
-            return HeadOutput(labels, rows, rows, rows.astype(np.int32))
-        return self.read(hidden, packed)
+    def denoise(self, hidden: torch.Tensor, packed: PackedStep) -> DenoiseOutput:
+        """The denoise head over hidden rows [D, H] at their temperatures."""
+        arrays = (packed.temperature, packed.draws)
+        outputs = self._denoise.run([hidden, *(torch.from_numpy(array) for array in arrays)])
+        argmax, candidate, entropy, log_prob, candidate_log_prob, soft = outputs
+        return DenoiseOutput(
+            argmax.numpy(),
+            candidate.numpy(),
+            entropy.numpy(),
+            log_prob.numpy(),
+            candidate_log_prob.numpy(),
+            soft,
+        )
+
+    def run(self, packed: PackedStep) -> StepOutput:
+        """One execution: all layers over the packed rows, then the heads that have rows."""
+        return self.heads(self.hidden(packed), packed)
+
+    def heads(self, hidden: torch.Tensor, packed: PackedStep) -> StepOutput:
+        """Both heads over the step's hidden rows, read rows first."""
+        reads, denoised = len(packed.label_ids), len(packed.temperature)
+        return StepOutput(
+            self.read(hidden[:reads], packed) if reads else None,
+            self.denoise(hidden[reads:], packed) if denoised else None,
+        )
 
     @property
     def embedding(self) -> torch.Tensor:

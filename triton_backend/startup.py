@@ -12,10 +12,11 @@ from pathlib import Path
 from build_engine.contract import EngineContract, load_contract
 from build_engine.errors import EngineError
 from triton_backend.config import ServeConfig
-from triton_backend.core import Step, StepResult
+from triton_backend.core import Request, Step, StepResult
 from triton_backend.counters import Counters
 from triton_backend.execute import run
 from triton_backend.fusion import StepLimits
+from triton_backend.generation_defaults import load_defaults
 from triton_backend.limits import request_limits, step_limits
 from triton_backend.loop import EngineLoop
 from triton_backend.memory import available_bytes
@@ -23,12 +24,15 @@ from triton_backend.metrics import Family, Metric, Publisher, values
 from triton_backend.outbox import Outbox
 from triton_backend.page_pool import PagePool, pages_for
 from triton_backend.parse import Parser
+from triton_backend.reading import Reading
 from triton_backend.runner import Runner
 from triton_backend.runners import open_runner
-from triton_backend.scheduler import Scheduler
+from triton_backend.scheduler import MakeWork, Scheduler
 from triton_backend.tokenizer import Tokenizer
 from triton_backend.warm_up import warm_up
 from triton_backend.watch import Watch
+from triton_backend.work import Work
+from triton_backend.writing import Writing
 
 MakeMetric = Callable[[Family, str], Metric]
 PATIENCE = 20.0
@@ -67,9 +71,11 @@ def open_service(config: ServeConfig, make_metric: MakeMetric) -> Service:
     check_vocabulary(directory, contract, tokenizer.vocab_size)
     runner = open_runner(directory, contract, config.threads)
     runner.create_pools(pages)
-    parser = Parser(request_limits(contract, limits, pages), tokenizer)
+    defaults = load_defaults(directory)
+    parser = Parser(request_limits(contract, limits, pages), tokenizer, defaults)
     outbox = Outbox()
-    loop = _start_loop(config, runner, limits, pages, outbox, make_metric)
+    make_work = work_maker(tokenizer, contract)
+    loop = _start_loop(config, runner, limits, pages, outbox, make_metric, make_work)
     return Service(parser, loop, outbox, Watch(loop))
 
 
@@ -80,11 +86,13 @@ def _start_loop(
     pages: int,
     outbox: Outbox,
     make_metric: MakeMetric,
+    make_work: MakeWork,
 ) -> EngineLoop:
     page_size = runner.contract.page_size
 
     def scheduler() -> Scheduler:
-        return Scheduler(limits, PagePool(pages), page_size, config.fusion, Counters())
+        pool = PagePool(pages)
+        return Scheduler(limits, pool, page_size, config.fusion, Counters(), make_work)
 
     def execute(step: Step) -> StepResult:
         return run(runner, step)
@@ -99,6 +107,18 @@ def _start_loop(
     )
     loop.start(lambda: warm_up(scheduler(), execute, runner.contract))
     return loop
+
+
+def work_maker(tokenizer: Tokenizer, contract: EngineContract) -> MakeWork:
+    """What makes a request's work, with what its text and its noise need."""
+
+    def make_work(request: Request) -> Work:
+        if request.generation is None:
+            return Reading(request)
+        vocab_size, context = contract.geometry.vocab_size, contract.limits.max_context
+        return Writing(request, tokenizer.decode_answer, vocab_size, context)
+
+    return make_work
 
 
 def choose_pages(config: ServeConfig, contract: EngineContract, limits: StepLimits) -> int:

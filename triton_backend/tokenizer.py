@@ -47,6 +47,8 @@ class Tokenizer:
         self.eos_id = self._token_id("eos_token", "<eos>")
         self.pad_id = self._token_id("pad_token", "<pad>")
         self.end_of_turn_id = self._token_id("eot_token", "<turn|>")
+        self._start_of_channel = self._control.token_to_id(self._channel_names[0])
+        self._end_of_channel = self._control.token_to_id(self._channel_names[1])
         self.thought_ids = self._empty_thought()
 
     @classmethod
@@ -78,6 +80,15 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         text: str = self._control.decode(list(ids), skip_special_tokens=skip_special)
         return text
+
+    def decode_answer(self, ids: Iterable[int]) -> str:
+        """What a user reads of generated ids: no control tokens, and no thought channel."""
+        kept, hidden = [], False
+        for token in ids:
+            hidden = token == self._start_of_channel or (hidden and token != self._end_of_channel)
+            if not hidden and token != self._end_of_channel:
+                kept.append(token)
+        return self.decode(kept)
 
     def render_chat(
         self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
@@ -113,11 +124,17 @@ class Tokenizer:
             raise TokenizerError(f"{key} {name!r} is not in the vocabulary")
         return token_id
 
+    @property
+    def _channel_names(self) -> tuple[str, str]:
+        return (
+            self._names.get("soc_token", "<|channel>"),
+            self._names.get("eoc_token", "<channel|>"),
+        )
+
     def _empty_thought(self) -> tuple[int, ...]:
         """The block a model that does not think starts with, unless the prompt already has it."""
-        start = self._names.get("soc_token", "<|channel>")
-        end = self._names.get("eoc_token", "<channel|>")
-        known = all(self._control.token_to_id(name) is not None for name in (start, end))
+        start, end = self._channel_names
+        known = None not in (self._start_of_channel, self._end_of_channel)
         if not known or start not in self._template_source:
             return ()
         block = f"{start}thought\n{end}"

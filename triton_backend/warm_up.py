@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from build_engine.contract import EngineContract
 from build_engine.errors import EngineError
-from triton_backend.core import Canvas, Request, Step, StepResult
+from triton_backend.core import Canvas, Reply, Request, Step, StepResult
 from triton_backend.scheduler import Scheduler
 
 WIDTH = 16
@@ -29,5 +29,5 @@ def warm_up(
     while scheduler.has_work:
         step = scheduler.schedule(time.monotonic())
         for reply in scheduler.record(step, execute(step)):
-            if reply.error is not None:
+            if isinstance(reply, Reply) and reply.error is not None:
                 raise EngineError(f"the engine cannot serve a first read: {reply.error}.")

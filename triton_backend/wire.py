@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from triton_backend.core import ErrorKind, Reply, RequestError
+from triton_backend import outputs
+from triton_backend.core import ErrorKind, Piece, Reply, RequestError
 from triton_backend.fields import Array
 from triton_backend.holding import Holding
 from triton_backend.metrics import STEP_SECONDS_BUCKETS, Family, Metric
-from triton_backend.questions import Question, answers
+from triton_backend.parse import Parsed
 
 # By name: the server fills its module only after this one is imported.
 _CODES = {
@@ -42,19 +42,32 @@ def read_parameters(request: Any) -> dict[str, Any]:
 
 
 class TritonClient:
-    """A client that waits for the one response to its request; `questions` are what it asked."""
+    """A client that waits for the responses to its request; `parsed` is what it asked."""
 
     def __init__(self, request: Any) -> None:
         self._sender = request.get_response_sender()
         self.parameters = read_parameters(request)
-        self.questions: tuple[Question, ...] = ()
+        self.parsed: Parsed | None = None
+
+    def open_stream(self) -> None:
+        """Sends a chunk of no tokens, so that a front end notices at once when its client goes."""
+        self._stream(outputs.empty_chunk())
+
+    def send_piece(self, piece: Piece) -> None:
+        """Sends part of a generation, if it is streamed."""
+        assert self.parsed is not None
+        generation = piece.request.generation
+        if generation is not None and generation.stream:
+            self._stream(outputs.chunk(piece, self.parsed.log_probs))
 
     def send(self, reply: Reply) -> None:
         """Sends the reply, which is final."""
         if reply.error is not None:
             self.refuse(reply.error)
-        else:
-            _send(self._sender, pb_utils.InferenceResponse(_tensors(reply, self.questions)))
+            return
+        assert self.parsed is not None
+        arrays = outputs.final(reply, self.parsed)
+        _send(self._sender, pb_utils.InferenceResponse(_tensors(arrays)))
 
     def refuse(self, error: RequestError) -> None:
         """Sends an error, which is final."""
@@ -66,58 +79,72 @@ class TritonClient:
         cancelled: bool = self._sender.is_cancelled()
         return cancelled
 
+    def _stream(self, arrays: dict[str, Array]) -> None:
+        self._sender.send(pb_utils.InferenceResponse(_tensors(arrays)))
+
 
 def _send(sender: Any, response: Any) -> None:
     sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
-def _tensors(reply: Reply, questions: tuple[Question, ...]) -> list[Any]:
-    read = reply.reads[0]
-    arrays = {
-        "slot_log_probs": read.log_probs,
-        "slot_probs": read.probs,
-        "slot_label_mass": read.label_mass,
-        "slot_entropy": read.entropy,
-        "slot_argmax": read.argmax,
-        "executions": np.array([reply.executions], np.int32),
-        "fusion": np.array([reply.fusion.encode()], np.object_),
-        "queue_ms": np.array([reply.queue_seconds * 1e3], np.float32),
-        "execution_ms": np.array([reply.execution_seconds * 1e3], np.float32),
-        "num_input_tokens": np.array([len(reply.request.prompt_ids)], np.int32),
-    }
-    if questions:
-        text = json.dumps(answers(questions, read.probs.tolist()), ensure_ascii=False)
-        arrays["answers"] = np.array([text.encode()], np.object_)
+def _tensors(arrays: dict[str, Array]) -> list[Any]:
     return [pb_utils.Tensor(name, array) for name, array in arrays.items()]
 
 
 def forward(request: Any, sender: Any, model: str) -> None:
     """Answers a request with another model's only response to the same inputs."""
     try:
-        response = _ask(request, model)
+        response = _only(request, model)
     except Exception as error:  # noqa: BLE001 - without a final response the client waits for ever
         response = _refusal(f"{model} could not be asked: {error}", ErrorKind.INTERNAL)
     _send(sender, response)
 
 
-def _ask(request: Any, model: str) -> Any:
+def relay(request: Any, sender: Any, model: str) -> None:
+    """Answers a request of a batch of one with all of another model's responses, as they come."""
+    try:
+        inputs = [pb_utils.Tensor(t.name(), t.as_numpy()[0]) for t in request.inputs()]
+        for response in _ask(request, inputs, model):
+            sender.send(response if response.has_error() else _batched(response))
+    except Exception as error:  # noqa: BLE001 - without a final response the client waits for ever
+        sender.send(_refusal(f"{model} could not be asked: {error}", ErrorKind.INTERNAL))
+    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+def _batched(response: Any) -> Any:
+    """A response as a batch of one."""
+    arrays = {tensor.name(): tensor.as_numpy()[None] for tensor in response.output_tensors()}
+    return pb_utils.InferenceResponse(_tensors(arrays))
+
+
+def _only(request: Any, model: str) -> Any:
+    if any(tensor.name() == "stream" and tensor.as_numpy().any() for tensor in request.inputs()):
+        return _refusal(
+            f"stream is true, this model answers once, ask {model} for a stream", ErrorKind.INVALID
+        )
+    found = _refusal(f"{model} did not answer", ErrorKind.INTERNAL)
+    for response in _ask(request, request.inputs(), model):
+        found = response
+    return found
+
+
+def _ask(request: Any, inputs: list[Any], model: str) -> Iterator[Any]:
+    """Another model's responses that say something, its errors in their own words and code."""
     asked = pb_utils.InferenceRequest(
         model_name=model,
         request_id=request.request_id(),
         requested_output_names=sorted(request.requested_output_names()),
-        inputs=request.inputs(),
+        inputs=inputs,
         parameters=_plain(read_parameters(request)) | {_FORWARDED: True},
     )
-    found = _refusal(f"{model} did not answer", ErrorKind.INTERNAL)
     responses = asked.exec(decoupled=True)
     # To its end even after the answer: a response left unread keeps the server from stopping.
     for response in responses:
         if response.has_error():
-            found = _unwrapped(response.error().message())
+            yield _unwrapped(response.error().message())
         elif response.output_tensors():
-            found = pb_utils.InferenceResponse(response.output_tensors())
+            yield pb_utils.InferenceResponse(response.output_tensors())
     _ANSWERED.hold(responses)
-    return found
 
 
 def forget_answered() -> None:

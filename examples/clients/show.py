@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+OUTPUTS = ("answers", "executions", "fusion")
 TICKETS = Path(__file__).resolve().parents[1] / "tickets"
 
 
@@ -33,11 +36,19 @@ def state_of(options: argparse.Namespace) -> str:
     return (TICKETS / "state.txt").read_text(encoding="utf-8").strip()
 
 
-def print_read(answers: Mapping[str, Any], executions: int, fusion: str) -> None:
+def values_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The inputs of a read at question level."""
+    seed = None if options.seed is None else np.uint64(options.seed)
+    questions = options.questions.read_text(encoding="utf-8")
+    return {"text_input": state_of(options), "questions": questions, "seed": seed}
+
+
+def print_result(result: Any) -> None:
     """One line a question, then how many engine executions the read took."""
-    for name, answer in answers.items():
+    found = {name: result.as_numpy(name).reshape(-1)[0] for name in OUTPUTS}
+    for name, answer in json.loads(found["answers"]).items():
         print(f"  {name:<12} {_answer(answer)}")
-    print(f"executions: {executions} ({fusion})")
+    print(f"executions: {found['executions']} ({found['fusion'].decode()})")
 
 
 def _answer(answer: Mapping[str, Any]) -> str:

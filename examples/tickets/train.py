@@ -71,7 +71,7 @@ def batches(stream: Iterator[Sample], size: int) -> Iterator[Batch]:
 
 
 def learning_rate(step: int, easy_steps: int, steps: int, peak: float) -> float:
-    """Linear warm-up; falls to half the peak over the easy stage, then by a cosine to a fiftieth."""
+    """Linear warm-up, down to half the peak over the easy stage, then by a cosine to a fiftieth."""
     warm = peak * min(1.0, (step + 1) / WARM_UP)
     if step < easy_steps:
         return warm * (1 - 0.5 * step / easy_steps)

@@ -42,6 +42,18 @@ inline void check_contiguous(const Tensor& tensor, const char* name) {
               "; it must be contiguous");
 }
 
+// Hidden rows, the embedding that is their tied head, and the cap of its logits.
+inline void check_table(const Tensor& hidden, const Tensor& embedding, double softcap) {
+  check_dims(hidden, "hidden", 2);
+  check_dims(embedding, "embedding", 2);
+  check_values(hidden, "hidden", hidden.size(1));
+  check_type(embedding, "embedding", hidden.scalar_type());
+  check_contiguous(embedding, "embedding");
+  check_size("embedding.size(1)", embedding.size(1), "hidden.size(1)", hidden.size(1));
+  TORCH_CHECK(softcap > 0, "softcap is ", softcap, "; it must be above 0");
+  TORCH_CHECK(embedding.size(0) > 0, "embedding has no rows; it must have at least one");
+}
+
 // Runs kernel(T{}) with the storage type of `values`.
 template <class Kernel> void dispatch(const Tensor& values, const Kernel& kernel) {
   if (values.scalar_type() == at::kFloat) {

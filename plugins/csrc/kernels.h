@@ -40,6 +40,26 @@ template <class T> struct LabelTensors {
 };
 template <class T> void label_head(const LabelShape& shape, const LabelTensors<T>& tensors);
 
+constexpr int64_t kDrawFields = 3;  // seed, position, step: plugins.spec.DRAW_FIELDS
+struct DenoiseShape {
+  int64_t rows, hidden, vocabulary;
+  float softcap, scale;  // scale of the soft embedding
+};
+template <class T> struct DenoiseTensors {
+  const T* hidden;            // [rows, hidden]
+  const T* embedding;         // [vocabulary, hidden]
+  const float* temperature;   // [rows]
+  const int64_t* draws;       // [rows, kDrawFields]
+  int32_t* argmax;            // [rows]
+  int32_t* candidate;         // [rows]
+  float* entropy;             // [rows]
+  float* log_prob;            // [rows]
+  float* candidate_log_prob;  // [rows]
+  T* soft;                    // [rows, hidden]
+};
+// Memory beyond the tensors is bounded by a block of rows and a tile of the vocabulary.
+template <class T> void denoise_head(const DenoiseShape& shape, const DenoiseTensors<T>& tensors);
+
 // A row of the segments tensor; the order is plugins.spec's.
 struct Segment {
   int32_t first_row, row_count, phase, committed, table_row;

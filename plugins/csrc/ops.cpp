@@ -85,17 +85,10 @@ Tensor routed_experts_op(const Tensor& x, const Tensor& expert_ids, const Tensor
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> label_head_op(const Tensor& hidden, const Tensor& embedding,
                                                          const Tensor& label_ids, double softcap) {
-  check_dims(hidden, "hidden", 2);
-  check_dims(embedding, "embedding", 2);
+  check_table(hidden, embedding, softcap);
   check_dims(label_ids, "label_ids", 2);
-  check_values(hidden, "hidden", hidden.size(1));
-  check_type(embedding, "embedding", hidden.scalar_type());
   check_type(label_ids, "label_ids", at::kInt);
-  check_contiguous(embedding, "embedding");
-  check_size("embedding.size(1)", embedding.size(1), "hidden.size(1)", hidden.size(1));
   check_size("label_ids.size(0)", label_ids.size(0), "hidden.size(0)", hidden.size(0));
-  TORCH_CHECK(softcap > 0, "softcap is ", softcap, "; it must be above 0");
-  TORCH_CHECK(embedding.size(0) > 0, "embedding has no rows; it must have at least one");
   const Tensor rows = whole(hidden), labels = whole(label_ids);
   const LabelShape shape{rows.size(0), rows.size(1), embedding.size(0), labels.size(1),
                          static_cast<float>(softcap)};
@@ -123,6 +116,10 @@ Tensor attention_op(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& k
                     const Tensor& slots, const Tensor& segments, const Tensor& block_table,
                     int64_t window);
 
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> denoise_head_op(
+    const Tensor& hidden, const Tensor& embedding, const Tensor& temperature, const Tensor& draws,
+    double softcap, double scale);
+
 }  // namespace dg
 
 TORCH_LIBRARY(dg, library) {
@@ -134,6 +131,10 @@ TORCH_LIBRARY(dg, library) {
       "label_head(Tensor hidden, Tensor embedding, Tensor label_ids, float softcap) -> "
       "(Tensor label_logits, Tensor lse, Tensor entropy, Tensor argmax)");
   library.def(
+      "denoise_head(Tensor hidden, Tensor embedding, Tensor temperature, Tensor draws, float softcap, "
+      "float scale) -> (Tensor argmax, Tensor candidate, Tensor entropy, Tensor log_prob, "
+      "Tensor candidate_log_prob, Tensor soft)");
+  library.def(
       "mixed_mask_paged_attention(Tensor q, Tensor k, Tensor v, Tensor(a!) kv_pool, Tensor slots, "
       "Tensor segments, Tensor block_table, int window) -> Tensor");
 }
@@ -142,5 +143,6 @@ TORCH_LIBRARY_IMPL(dg, CPU, library) {
   library.impl("linear", dg::linear_op);
   library.impl("routed_experts", dg::routed_experts_op);
   library.impl("label_head", dg::label_head_op);
+  library.impl("denoise_head", dg::denoise_head_op);
   library.impl("mixed_mask_paged_attention", dg::attention_op);
 }

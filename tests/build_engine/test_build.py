@@ -44,7 +44,8 @@ def test_the_contract_carries_the_limits_asked_for(tiny_engine: Path) -> None:
     contract = load_contract(tiny_engine)
     assert (contract.page_size, contract.limits.max_context) == (8, 128)
     assert contract.limits.max_canvas == contract.geometry.canvas_length == 16
-    assert {"step.pt2", "head.pt2", "weights.safetensors", "tokenizer.json"} <= set(contract.files)
+    packages = {"step.pt2", "head.pt2", "denoise.pt2"}
+    assert packages | {"weights.safetensors", "tokenizer.json"} <= set(contract.files)
 
 
 def test_every_packed_weight_unpacks_to_the_checkpoint(tiny: Path, tiny_engine: Path) -> None:

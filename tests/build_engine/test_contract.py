@@ -84,6 +84,13 @@ def test_another_format_is_refused_before_its_keys_are_read(tmp_path: Path) -> N
         load_contract(tmp_path)
 
 
+def test_an_engine_from_before_the_denoise_head_is_refused_by_its_format(tmp_path: Path) -> None:
+    write(tmp_path)
+    change(tmp_path, format_version=1)
+    with pytest.raises(EngineError, match="engine format 1"):
+        load_contract(tmp_path)
+
+
 def test_an_unknown_key_is_refused_by_name(tmp_path: Path) -> None:
     write(tmp_path)
     change(tmp_path, novelty=1)

@@ -11,7 +11,7 @@ HIDDEN = 64
 
 
 class Step(torch.nn.Module):
-    """Attention, linear, experts and head in one graph, with the pool updated in place."""
+    """Attention, linear, experts and heads in one graph, with the pool updated in place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,10 @@ class Step(torch.nn.Module):
         mixed = torch.nn.functional.silu(seen.sum(1)) + x
         weights = torch.full(ids.shape, 0.5)
         routed = torch.ops.dg.routed_experts(mixed, ids, weights, self.gate_up, self.down)
-        return torch.ops.dg.label_head(routed + mixed, self.table, labels, 30.0)
+        read = torch.ops.dg.label_head(routed + mixed, self.table, labels, 30.0)
+        temperature, draws = weights[:, 0] * 2, ids[:, :1].repeat(1, 3)
+        denoised = torch.ops.dg.denoise_head(mixed, self.table, temperature, draws, 30.0, 8.0)
+        return *read, *denoised
 
 
 def arguments(requests: list, seed: int) -> list:
@@ -64,6 +67,7 @@ def test_every_op_passes_torchs_own_checks():
         "linear": (x, step.wide, 256),
         "routed_experts": (x, ids, torch.ones(ids.shape), step.gate_up, step.down),
         "label_head": (x, step.table, labels, 30.0),
+        "denoise_head": (x, step.table, torch.ones(len(x)), ids[:, :1].repeat(1, 3), 30.0, 8.0),
         "mixed_mask_paged_attention": (
             *case.arguments()[:3],
             torch.zeros_like(case.kv_pool),

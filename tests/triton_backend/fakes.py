@@ -10,12 +10,17 @@ import numpy as np
 
 from build_engine.contract import EngineContract, Geometry, Limits
 from plugins.spec import COMMITTED, FIRST_ROW, PHASE, ROW_COUNT, TABLE_ROW, Phase
-from triton_backend.core import Canvas, Request
+from triton_backend.accept import EntropyBound
+from triton_backend.core import Canvas, Generation, Request
 from triton_backend.counters import Counters
+from triton_backend.denoise import Denoising
 from triton_backend.fusion import StepLimits
+from triton_backend.pack import LEAST
 from triton_backend.page_pool import PagePool
-from triton_backend.runner import HeadOutput
+from triton_backend.reading import Reading
+from triton_backend.runner import DenoiseOutput, HeadOutput, StepOutput
 from triton_backend.scheduler import Scheduler
+from triton_backend.writing import Writing
 
 PAGE = 4
 VOCAB = 97
@@ -48,7 +53,37 @@ def make_limits(tokens=64, segments=16, output_rows=32, context=128) -> StepLimi
 
 
 def make_scheduler(limits=None, pages=64, fusion=True) -> Scheduler:
-    return Scheduler(limits or make_limits(), PagePool(pages), PAGE, fusion, Counters())
+    limits = limits or make_limits()
+
+    def make_work(request):
+        if request.generation is None:
+            return Reading(request)
+        return Writing(request, decode, VOCAB, limits.max_context)
+
+    return Scheduler(limits, PagePool(pages), PAGE, fusion, Counters(), make_work)
+
+
+def decode(ids) -> str:
+    """Every token is a letter of its own."""
+    return "".join(chr(ord("!") + token) for token in ids)
+
+
+def make_denoising(seed=0, steps=4, **changes) -> Denoising:
+    """The stop rule is met by a third of all steps' entropies, see `row_outputs`."""
+    settings = {
+        "seed": seed, "max_steps": steps, "t_min": 0.4, "t_max": 0.8, "rule": EntropyBound(2.0),
+        "stability_threshold": 0, "confidence_threshold": 3.0,
+    }  # fmt: skip
+    return Denoising(**{**settings, **changes})
+
+
+def make_generation(key, prompt=8, max_tokens=10, canvas=4, steps=4, **changes) -> Request:
+    prompt_ids = tuple((key * 13 + i * 5) % VOCAB for i in range(prompt))
+    settings = {
+        "max_tokens": max_tokens, "canvas_length": canvas,
+        "denoising": make_denoising(seed=key, steps=steps), "stop_ids": frozenset(),
+    }  # fmt: skip
+    return Request(key, prompt_ids, generation=Generation(**{**settings, **changes}))
 
 
 def make_canvas(width=4, slots=(0,), labels=((1, 2),), seed=0) -> Canvas:
@@ -118,23 +153,48 @@ class FakeRunner:
         size = pages * self.contract.page_size
         self._pools = {name: np.zeros(size, np.int64) for name in ("sliding", "full")}
 
-    def run(self, packed) -> HeadOutput:
+    def run(self, packed) -> StepOutput:
         self.steps.append(packed)
         _check_shapes(packed)
-        states = [self._states(packed, group) for group in ("sliding", "full")]
+        soft = np.concatenate([np.zeros(LEAST, np.int64), *packed.soft_parts])[packed.soft_index]
+        states = [self._states(packed, group, soft) for group in ("sliding", "full")]
         assert np.array_equal(*states), "the two page groups hold different things"
+        reads = len(packed.label_ids)
+        output = StepOutput(
+            self._read(packed, states[0][packed.output_rows[:reads]]) if reads else None,
+            self._denoise(packed, states[0][packed.output_rows[reads:]]),
+        )
+        self._poison(packed, output)
+        return output
+
+    def _read(self, packed, states) -> HeadOutput:
         rows = [
-            row_outputs(int(states[0][row]), labels.tolist())
-            for row, labels in zip(packed.output_rows, packed.label_ids, strict=True)
+            row_outputs(int(state), labels.tolist())
+            for state, labels in zip(states, packed.label_ids, strict=True)
         ]
-        head = HeadOutput(
+        return HeadOutput(
             np.array([row[0] for row in rows], np.float32),
             *(np.array([row[n] for row in rows], np.float32) for n in (1, 2)),
             np.array([row[3] for row in rows], np.int32),
         )
-        return self._poisoned(packed, head)
 
-    def _states(self, packed, group):
+    def _denoise(self, packed, states) -> DenoiseOutput | None:
+        """Candidates depend on the random key and the temperature too, as a draw does."""
+        if not len(packed.temperature):
+            return None
+        keys = zip(states, packed.temperature, packed.draws, strict=True)
+        drawn = [mix(state, int(t * 1e6), *draw) for state, t, draw in keys]
+        entropy = np.array([row_outputs(int(state), ())[2] for state in states], np.float32)
+        return DenoiseOutput(
+            argmax=np.array([state % VOCAB for state in states], np.int32),
+            candidate=np.array([state % VOCAB for state in drawn], np.int32),
+            entropy=entropy,
+            log_prob=-entropy,
+            candidate_log_prob=-2 * entropy,
+            soft=np.array([mix(state, 5) for state in drawn], np.int64),
+        )
+
+    def _states(self, packed, group, soft):
         pool = self._pools[group]
         table, slots = getattr(packed, f"table_{group}"), getattr(packed, f"slots_{group}")
         states = np.zeros(len(packed.token_ids), np.int64)
@@ -149,6 +209,7 @@ class FakeRunner:
                 pool[slots[rows.start : rows.stop]] = tokens
                 start = -(-committed // PAGE) * PAGE
                 seen = [self._at(pool, pages, start + i) for i in range(len(rows))]
+                seen += [value for value in soft[rows.start : rows.stop] if value]
                 for i, row in enumerate(rows):
                     assert packed.positions[row] == committed + i
                     states[row] = canvas_state(history, seen, i)
@@ -164,19 +225,24 @@ class FakeRunner:
         assert page >= 0, "a page that the row does not hold is read"
         return int(pool[page * PAGE + position % PAGE])
 
-    def _poisoned(self, packed, head: HeadOutput) -> HeadOutput:
+    def _poison(self, packed, output: StepOutput) -> None:
+        reads = len(packed.label_ids)
         for first, count, phase, _, _ in packed.segments.tolist():
             if phase == Phase.DENOISE and self.poison in packed.token_ids[first : first + count]:
                 hit = (packed.output_rows >= first) & (packed.output_rows < first + count)
-                head.lse[hit] = np.nan
-        return head
+                if output.read is not None:
+                    output.read.lse[hit[:reads]] = np.nan
+                if output.denoise is not None:
+                    output.denoise.entropy[hit[reads:]] = np.nan
 
 
 def _check_shapes(packed) -> None:
     rows = len(packed.token_ids)
     per_row = (packed.positions, packed.phases, packed.slots_sliding, packed.slots_full)
     assert all(len(array) == rows for array in per_row)
-    for array in (packed.token_ids, packed.segments, packed.output_rows, packed.soft):
+    for array in (packed.token_ids, packed.segments, packed.output_rows):
         assert len(array) >= 2
-    for table in (packed.table_sliding, packed.table_full, packed.label_ids):
+    for table in (packed.table_sliding, packed.table_full):
         assert min(table.shape) >= 2
+    for head in (packed.label_ids, packed.temperature):
+        assert len(head) != 1

@@ -1,5 +1,6 @@
 """A read is valid or refused with field, value and limit; what is stated to be served is."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triton_backend.core import RequestError
+from triton_backend.generation_defaults import GenerationDefaults
 from triton_backend.limits import RequestLimits
 from triton_backend.parse import Parser
 from triton_backend.tokenizer import Tokenizer
@@ -17,9 +19,9 @@ TOKENIZER = Tokenizer.load(CHECKPOINT)
 VOCAB = TOKENIZER.vocab_size
 LIMITS = RequestLimits(
     vocab_size=VOCAB, max_context=200, max_canvas=32, max_slots=6, max_labels=5, page_size=16,
-    pages=14, bos_id=TOKENIZER.bos_id,
+    pages=14, bos_id=TOKENIZER.bos_id, stop_ids=frozenset({1, 5}), canvas_length=32,
 )  # fmt: skip
-PARSER = Parser(LIMITS, TOKENIZER)
+PARSER = Parser(LIMITS, TOKENIZER, GenerationDefaults())
 QUESTIONS = '{"again": {"type": "noul", "instructions": "Will the customer write again?"}}'
 
 
@@ -177,7 +179,7 @@ def test_a_wrong_read_is_refused_the_same_way_every_time(made, message):
 
 
 def test_a_request_larger_than_the_pool_is_refused_with_both_numbers():
-    parser = Parser(RequestLimits(VOCAB, 200, 32, 6, 5, 16, 4, 2), TOKENIZER)
+    parser = Parser(replace(LIMITS, pages=4), TOKENIZER, GenerationDefaults())
     with pytest.raises(RequestError, match="need 6 KV pages .5 for 80 tokens.*the server has 4"):
         parser.parse(inputs(input_ids=ints(*[1] * 80)), {})
 

@@ -67,7 +67,7 @@ def test_logits_equal_transformers(
     poison(session)
     batches = [list(requests.values())] if together else [[r] for r in requests.values()]
     for batch in batches:
-        session.reads(batch, policy, keep_logits=True)
+        session.serve(batch, policy, keep_logits=True)
     for key, expected in truth.items():
         difference = float((session.logits[key] - expected).abs().max())
         assert difference <= LOGITS, f"prompt of {len(requests[key].prompt_ids)}: {difference}"
@@ -82,7 +82,7 @@ def test_every_chunking_of_a_prompt_gives_the_same_logits(
 ) -> None:
     longest = max(requests.values(), key=lambda r: len(r.prompt_ids))
     poison(session)
-    session.reads([longest], Policy(max_step_tokens=budget), keep_logits=True)
+    session.serve([longest], Policy(max_step_tokens=budget), keep_logits=True)
     assert float((session.logits[longest.key] - truth[longest.key]).abs().max()) <= LOGITS
 
 
@@ -95,7 +95,7 @@ def test_fused_and_split_write_the_same_keys_and_values(
     written = []
     for policy in (Policy(), Policy(fusion=False), Policy(max_step_tokens=19)):
         poison(session)
-        session.reads([longest], policy)
+        session.serve([longest], policy)
         pages = -(-count // page)
         # A fresh scheduler hands out pages 0, 1, 2, ... in order.
         written.append([p[:pages].transpose(0, 1).flatten(1, 2) for p in session.tap.runner.pools])
@@ -120,9 +120,9 @@ def test_an_answer_does_not_depend_on_its_batch(session: Session) -> None:
         return [rng.randrange(512) for _ in range(count)]
 
     reads = [read_request(n, tokens(1 + 6 * n), tokens(16), (2, 9)) for n in range(16)]
-    together = session.reads(reads)
+    together = session.serve(reads)
     for request in reads:
-        alone = session.reads([request])[request.key].reads[0]
+        alone = session.serve([request])[request.key].reads[0]
         beside = together[request.key].reads[0]
         assert np.abs(alone.log_probs - beside.log_probs).max() <= 1e-5
         assert np.abs(alone.entropy - beside.entropy).max() <= 1e-5
@@ -138,7 +138,7 @@ def test_a_read_reports_the_exact_distribution(
     labels = tuple((low, (low + 7) % 512, (low + 99) % 512) for low in least)
     canvas = dataclasses.replace(request.canvases[0], label_ids=labels, label_columns=3)
     asked = dataclasses.replace(request, canvases=(canvas,))
-    found = session.reads([asked])[key].reads[0]
+    found = session.serve([asked])[key].reads[0]
     expected = log_probs.gather(1, torch.tensor(labels)).numpy()
     assert np.abs(found.log_probs - expected).max() <= LOGITS
     assert np.abs(found.label_mass - np.exp(expected).sum(1)).max() <= 1e-6
@@ -148,12 +148,12 @@ def test_a_read_reports_the_exact_distribution(
 
 
 def test_a_prompt_that_fits_is_read_in_one_execution(session: Session) -> None:
-    reply = session.reads([read_request(1, range(20), range(4))])[1]
+    reply = session.serve([read_request(1, range(20), range(4))])[1]
     assert (reply.executions, reply.fusion) == (1, "fused")
 
 
 def test_a_prompt_of_20_with_budget_16_and_canvas_4_takes_two(session: Session) -> None:
-    reply = session.reads([read_request(1, range(20), range(4))], Policy(max_step_tokens=16))[1]
+    reply = session.serve([read_request(1, range(20), range(4))], Policy(max_step_tokens=16))[1]
     assert (reply.executions, reply.fusion) == (2, "fused")
 
 

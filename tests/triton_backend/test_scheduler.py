@@ -9,9 +9,10 @@ from tests.triton_backend.fakes import (
     make_request,
     make_scheduler,
 )
-from triton_backend.core import PROMPT, ErrorKind, RequestError, SplitReason
+from triton_backend.core import PROMPT, ErrorKind, Reply, RequestError, SplitReason
 from triton_backend.execute import run
 from triton_backend.fusion import Room, split_reason
+from triton_backend.work import CanvasPart
 
 
 def new_runner(scheduler):
@@ -29,6 +30,7 @@ def drain(scheduler, runner=None):
         prompt = sum(len(s.token_ids) for s in step.segments if s.canvas == PROMPT)
         shapes.append((prompt, sum(len(s.token_ids) for s in step.segments) - prompt))
         for reply in scheduler.record(step, run(runner, step)):
+            assert isinstance(reply, Reply)
             assert reply.request.key not in replies
             replies[reply.request.key] = reply
     scheduler.pool.audit()
@@ -90,7 +92,8 @@ def test_without_a_prompt_there_is_nothing_to_split():
 )
 def test_the_rule_of_fusion(room, positions, enabled, reason):
     canvas = make_canvas(width=4)
-    assert split_reason(canvas, positions, room, make_limits(), enabled) is reason
+    part = CanvasPart(canvas.ids, canvas.slots)
+    assert split_reason(part, positions, room, make_limits(), enabled) is reason
 
 
 def test_sixteen_reads_share_one_execution():

@@ -1,0 +1,121 @@
+"""The options of denoising and writing: which values each may have, and what is wrong with others.
+
+A value that cannot be honoured is refused by name; one that changes nothing is always accepted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from triton_backend.core import RequestError
+from triton_backend.fields import Inputs, flag, number, texts
+
+
+@dataclass(frozen=True)
+class Range:
+    """Values from `low` to `high`; whole numbers if they are."""
+
+    low: float
+    high: float
+    above: bool = False  # `low` itself is excluded
+
+    def holds(self, value: float) -> bool:
+        return (self.low < value if self.above else self.low <= value) and value <= self.high
+
+    def __str__(self) -> str:
+        return f"{'above' if self.above else 'from'} {self.low:g} to {self.high:g}"
+
+
+DENOISING = {
+    "max_denoising_steps": Range(1, 1024),
+    "entropy_bound": Range(0, 1e6),
+    "t_min": Range(0, 10),
+    "t_max": Range(0, 10, above=True),
+    "stability_threshold": Range(0, 64),
+    "confidence_threshold": Range(0, 1e6, above=True),
+    "accept_threshold": Range(0, 1),
+    "accept_factor": Range(0, 1e6),
+}
+"""Options of any canvas that is denoised."""
+
+TEMPERATURE = Range(0.01, 10)
+"""What `temperature` may be besides 0."""
+
+NEUTRAL: dict[str, tuple[tuple[float, ...], str]] = {
+    "top_k": ((0, -1), "draws are from the whole vocabulary"),
+    "top_p": ((0, 1), "draws are from the whole vocabulary"),
+    "min_p": ((0,), "draws are from the whole vocabulary"),
+    "repetition_penalty": ((1,), "a canvas has no order in which to penalise"),
+    "presence_penalty": ((0,), "a canvas has no order in which to penalise"),
+    "frequency_penalty": ((0,), "a canvas has no order in which to penalise"),
+    "length_penalty": ((0, 1), "there are no beams"),
+    "beam_width": ((1,), "there are no beams"),
+    "num_return_sequences": ((1,), "ask once for each, with a seed of its own"),
+    "min_tokens": ((0, 1), "a stop token cannot be kept back"),
+}
+"""Options of other engines: the values that change nothing, and why no other is possible."""
+
+REFUSED = {
+    "bad_words": "a word cannot be kept out of a canvas",
+    "guided_decoding_guide": "for answers of a fixed form use a structured read (`questions`)",
+    "guided_decoding_guide_type": "for answers of a fixed form use a structured read (`questions`)",
+    "image_url": "images are not supported yet",
+    "image_bytes": "images are not supported yet",
+}
+"""Options that are only accepted empty."""
+
+WRITING = ("max_tokens", "canvas_length", "stream", "stop_words", "temperature", "pinned")
+SHOWN = ("return_log_probs", "return_drafts", "exclude_input_in_output")
+NAMES = (*DENOISING, *WRITING, *SHOWN, *NEUTRAL, *REFUSED)
+"""Every option; all are inputs of their own."""
+
+
+def option(inputs: Inputs, name: str, allowed: Range, default: Any) -> Any:
+    """The number given under a name, of the default's kind, or the default.
+
+    Raises:
+        RequestError: not one number, or outside the range.
+    """
+    if name not in inputs:
+        return default
+    value = number(inputs, name)
+    if not (math.isfinite(value) and allowed.holds(value)):
+        raise RequestError(name, f"is {value:g}", f"allowed are values {allowed}")
+    return type(default)(value)
+
+
+def temperature(inputs: Inputs) -> float:
+    """The factor on the schedule's temperatures, or 0 for the most likely token at each draw."""
+    if "temperature" not in inputs:
+        return 1.0
+    value = number(inputs, "temperature")
+    if value != 0 and not (math.isfinite(value) and TEMPERATURE.holds(value)):
+        limit = f"allowed are 0 (no randomness in candidates) and values {TEMPERATURE}"
+        raise RequestError("temperature", f"is {value:g}", limit)
+    return value
+
+
+def check_unused(inputs: Inputs) -> None:
+    """Accepts what changes nothing, refuses what cannot be honoured.
+
+    Raises:
+        RequestError: the first option that is neither.
+    """
+    for name in NEUTRAL.keys() & inputs.keys():
+        values, why = NEUTRAL[name]
+        if (value := number(inputs, name)) not in values:
+            allowed = " or ".join(f"{neutral:g}" for neutral in values)
+            raise RequestError(name, f"is {value:g}", f"only {allowed} is possible: {why}")
+    for name in REFUSED.keys() & inputs.keys():
+        array = inputs[name]
+        strings = texts(inputs, name, 1 << 20) if array.dtype == np.object_ else array.reshape(-1)
+        if any(strings):
+            raise RequestError(name, "is given", REFUSED[name])
+    if "exclude_input_in_output" in inputs and not flag(inputs, "exclude_input_in_output"):
+        raise RequestError(
+            "exclude_input_in_output", "is false", "the input is never part of the output"
+        )

@@ -1,0 +1,96 @@
+"""Shapes replies and pieces as named arrays, the response tensors; knows no server.
+
+Names that TensorRT-LLM's ensemble has are used as it uses them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from triton_backend.core import Piece, Reply, Written
+from triton_backend.fields import Array
+from triton_backend.parse import Parsed
+from triton_backend.questions import answers
+
+Arrays = dict[str, Array]
+
+
+def empty_chunk() -> Arrays:
+    """A streamed response that says nothing yet."""
+    return _tokens((), None, "") | {"draft": np.array([False])}
+
+
+def chunk(piece: Piece, log_probs: bool) -> Arrays:
+    """A streamed response: the tokens of one canvas, or a draft of them after one step."""
+    return _tokens(piece.token_ids, piece.log_probs if log_probs else None, piece.text) | {
+        "canvas": np.array([piece.canvas], np.int32),
+        "denoising_steps": np.array([piece.step], np.int32),
+        "canvas_entropy": np.array(piece.entropy, np.float32),
+        "draft": np.array([piece.draft]),
+    }
+
+
+def final(reply: Reply, parsed: Parsed) -> Arrays:
+    """The last response of a request that was served."""
+    arrays: Arrays = {
+        "executions": np.array([reply.executions], np.int32),
+        "fusion": _text(reply.fusion),
+        "queue_ms": np.array([reply.queue_seconds * 1e3], np.float32),
+        "execution_ms": np.array([reply.execution_seconds * 1e3], np.float32),
+        "num_input_tokens": np.array([len(reply.request.prompt_ids)], np.int32),
+    }
+    if reply.written is not None:
+        return arrays | _written(reply, reply.written, parsed.log_probs)
+    return arrays | _read(reply, parsed)
+
+
+def _read(reply: Reply, parsed: Parsed) -> Arrays:
+    read = reply.reads[0]
+    arrays: Arrays = {
+        "slot_log_probs": read.log_probs,
+        "slot_probs": read.probs,
+        "slot_label_mass": read.label_mass,
+        "slot_entropy": read.entropy,
+        "slot_argmax": read.argmax,
+    }
+    if parsed.questions:
+        found = json.dumps(answers(parsed.questions, read.probs.tolist()), ensure_ascii=False)
+        arrays["answers"] = _text(found)
+    return arrays
+
+
+def _written(reply: Reply, written: Written, log_probs: bool) -> Arrays:
+    """All tokens and the text, unless they were streamed; the counts in either case."""
+    assert reply.request.generation is not None
+    streamed = reply.request.generation.stream
+    ids = () if streamed else written.token_ids
+    shown = (() if streamed else written.log_probs) if log_probs else None
+    arrays = _tokens(ids, shown, "" if streamed else written.text)
+    arrays |= {
+        "num_output_tokens": np.array([len(written.token_ids)], np.int32),
+        "finish_reason": _text(written.finish_reason.value),
+        "denoising_steps": np.array(written.steps, np.int32),
+        "tokens_per_execution": np.array([len(written.token_ids) / reply.executions], np.float32),
+        "draft": np.array([False]),
+    }
+    if log_probs:
+        arrays["cum_log_probs"] = np.array([np.sum(written.log_probs)], np.float32)
+    return arrays
+
+
+def _tokens(ids: Sequence[int], log_probs: Sequence[float] | None, text: str) -> Arrays:
+    arrays: Arrays = {
+        "text_output": _text(text),
+        "output_ids": np.array(ids, np.int32),
+        "num_output_tokens": np.array([len(ids)], np.int32),
+    }
+    if log_probs is not None:
+        arrays["output_log_probs"] = np.array(log_probs, np.float32)
+    return arrays
+
+
+def _text(value: str) -> Array:
+    return np.array([value.encode()], np.object_)
