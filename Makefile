@@ -13,10 +13,11 @@ SERVER_FLAG := $(if $(TRITONSERVER),--tritonserver "$(TRITONSERVER)")
 SERVE_ENGINE := --engine "$(ENGINE)" $(SERVER_FLAG)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine serve demo test check size parity accuracy bench-read load clean
+.PHONY: help setup engine serve demo generate test check size parity accuracy bench-read \
+	bench-generate load clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 setup: ## the virtual environment, the server binary, the CPU kernels
 	@scripts/setup.sh
 engine: setup ## compile CHECKPOINT into ENGINE, if it is not up to date
@@ -27,6 +28,8 @@ serve: engine ## serve ENGINE in the foreground on HTTP_PORT, GRPC_PORT and METR
 		--grpc-port $(GRPC_PORT) --metrics-port $(METRICS_PORT)
 demo: engine ## start a server, ask it a structured read over gRPC and HTTP, stop it
 	@$(PYTHON_BIN) -m examples.clients.demo $(SERVE_ENGINE)
+generate: engine ## start a server, stream a reply of block diffusion from it, stop it
+	@$(PYTHON_BIN) -m examples.clients.demo --generate $(SERVE_ENGINE)
 test: check ## checks and every test, the real server included
 	@$(PYTHON_BIN) -m pytest
 check: setup ## style, types, import directions, sizes
@@ -42,6 +45,8 @@ accuracy: engine ## held-out accuracy and calibration through a running server
 	@$(PYTHON_BIN) -m benchmarks.accuracy $(SERVE_ENGINE)
 bench-read: setup ## one read against transformers, with a report
 	@$(PYTHON_BIN) -m benchmarks.bench_read
+bench-generate: setup ## generation against transformers, with a report
+	@$(PYTHON_BIN) -m benchmarks.bench_generate
 load: engine ## perf_analyzer against a server
 	@$(PYTHON_BIN) -m benchmarks.load $(SERVE_ENGINE)
 clean: ## engines, caches and reports; keeps .venv

@@ -21,6 +21,35 @@ class HfPeer:
         self.model = model.eval()
         self.experts = "eager"
 
+    @torch.no_grad()
+    def generate(
+        self, prompts: torch.Tensor, canvases: int, steps: int, **cache: str
+    ) -> torch.Tensor:
+        """Sequences [B, P + canvases * W] after exactly `steps` denoising steps a canvas."""
+        result = self.model.generate(
+            prompts,
+            max_new_tokens=canvases * self.model.config.canvas_length,
+            max_denoising_steps=steps,
+            stability_threshold=64,
+            confidence_threshold=1e-9,
+            eos_token_id=None,
+            disable_compile=not cache,
+            **cache,
+        )
+        return result.sequences
+
+    def try_compiled(self, prompt: int, canvases: int, steps: int) -> str:
+        """What transformers' own compiled path does at one request, in words."""
+        prompts = torch.zeros(1, prompt, dtype=torch.int64)
+        try:
+            for _ in range(2):
+                self.generate(prompts, canvases, steps, cache_implementation="static")
+            start = time.perf_counter()
+            self.generate(prompts, canvases, steps, cache_implementation="static")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+            return f"does not run here ({type(error).__name__}: {str(error).splitlines()[0][:120]})"
+        return f"{time.perf_counter() - start:.3f} s at one request"
+
     @torch.inference_mode()
     def read(self, prompts: torch.Tensor, canvases: torch.Tensor) -> torch.Tensor:
         """Logits [B, C, V] of prompts [B, P] and canvases [B, C]."""

@@ -52,7 +52,8 @@ def products(geometry: Geometry, rows: int) -> list[Product]:
     return found
 
 
-def _seconds(product: Product, dtype: torch.dtype, repeats: int) -> float:
+def product_seconds(product: Product, dtype: torch.dtype, repeats: int) -> float:
+    """Median seconds of a product, all its repeats together."""
     left = torch.randn(product.rows, product.inner).to(dtype)
     right = torch.randn(product.outer, product.inner).to(dtype).t()
     torch.mm(left, right)
@@ -74,7 +75,7 @@ def floor_seconds(
         key = (product.rows, product.inner, product.outer)
         if key not in measured:
             one = Product(product.rows, product.inner, product.outer, 1)
-            measured[key] = _seconds(one, dtype, repeats)
+            measured[key] = product_seconds(one, dtype, repeats)
         total += measured[key] * product.count
         flops += product.flops
     return total, flops

@@ -39,8 +39,13 @@ def midsize_checkpoint() -> Path:
 
 def midsize_engine(dtype: str) -> Path:
     """The engine's directory; built when missing or out of date."""
-    output = CACHE / f"engine-{dtype}"
+    return engine_of("mid-size", midsize_checkpoint(), dtype)
+
+
+def engine_of(name: str, checkpoint: Path, dtype: str = "float32") -> Path:
+    """The directory of a checkpoint's engine; built when missing or out of date."""
+    output = CACHE / f"{name}-{dtype}"
     command = [sys.executable, "-m", "build_engine", "--if-needed", "--dtype", dtype]
-    command += ["--checkpoint", str(midsize_checkpoint()), "--output", str(output)]
+    command += ["--checkpoint", str(checkpoint), "--output", str(output)]
     subprocess.run(command, check=True)
     return output

@@ -1,5 +1,7 @@
 """Worst difference between the engine and transformers, per path, at random and demo weights.
 
+Logits of reads, and generation step by step.
+
 Run: python -m benchmarks.parity
 """
 
@@ -20,6 +22,7 @@ from torch import Tensor
 from transformers import DiffusionGemmaForBlockDiffusion
 from transformers.utils import logging as transformers_logging
 
+from benchmarks import parity_generation
 from benchmarks.session import Policy, Session, read_request
 from benchmarks.timing import emit
 from build_engine.build import BuildConfig, build_engine
@@ -109,18 +112,43 @@ def compare(checkpoint: Path, engine: Path, dtype: str) -> dict[str, float]:
     return worst
 
 
-def run(name: str, checkpoint: Path, directory: Path, dtype: str, table: Table) -> bool:
-    """Build, compare, report; whether every path is within the bound."""
-    output = directory / f"{name}-{dtype}"
-    page = 8 if name == "random" else 16
-    build = BuildConfig(checkpoint, output, dtype=dtype, page_size=page)
-    build_engine(build, lambda _: None)
+def run(name: str, checkpoint: Path, engine: Path, dtype: str, table: Table) -> bool:
+    """Compare and report; whether every path is within the bound."""
     good = True
-    for path, difference in compare(checkpoint, output, dtype).items():
+    for path, difference in compare(checkpoint, engine, dtype).items():
         context = {"weights": name, "dtype": dtype, "path": path, "measure": MEASURES[dtype]}
         emit("parity", difference, **context, bound=BOUNDS[dtype])
         table.add_row(*context.values(), f"{difference:.2e}", f"{BOUNDS[dtype]:.2e}")
         good &= difference <= BOUNDS[dtype]
+    return good
+
+
+def build(name: str, checkpoint: Path, directory: Path, dtype: str) -> Path:
+    """The engine of a checkpoint; small pages where the window is small."""
+    output = directory / f"{name}-{dtype}"
+    page = 8 if name == "random" else 16
+    build_engine(BuildConfig(checkpoint, output, dtype=dtype, page_size=page), lambda _: None)
+    return output
+
+
+def run_generation(name: str, checkpoint: Path, engine: Path, table: Table) -> bool:
+    """The same for generation, step by step; whether only ties parted."""
+    session = Session(engine, pages=512)
+    requests = parity_generation.boundary_generations(session, name == "demo")
+    model = DiffusionGemmaForBlockDiffusion.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    truth = parity_generation.oracle(model, track(requests, "generate", transient=True))
+    good = True
+    for path, policy in PATHS.items():
+        for together in (False, True):
+            found = parity_generation.compare(session, requests, truth, policy, together)
+            group = "batched" if together else "alone"
+            context = {
+                "weights": name, "dtype": "float32", "path": f"{path}, {group}",
+                "measure": f"steps that differ of {found.steps}",
+            }  # fmt: skip
+            emit("generation parity", len(found.parted), **context, bound=0, **vars(found))
+            table.add_row(*context.values(), f"{len(found.parted)} ({found.ties} ties)", "0")
+            good &= not found.parted
     return good
 
 
@@ -141,7 +169,10 @@ def main() -> int:
         for weights, checkpoint in checkpoints.items():
             load_config(checkpoint)
             for dtype in dtypes:
-                good &= run(weights, checkpoint, directory, dtype, table)
+                engine = build(weights, checkpoint, directory, dtype)
+                good &= run(weights, checkpoint, engine, dtype, table)
+                if dtype == "float32":
+                    good &= run_generation(weights, checkpoint, engine, table)
     Console().print(table)
     return 0 if good else 1
 

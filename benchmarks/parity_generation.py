@@ -9,14 +9,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from transformers import DiffusionGemmaForBlockDiffusion
 
 from benchmarks.session import Policy, Session
+from examples.tickets.generator import BOOKS, tickets
+from examples.tickets.tasks import reply_prompt
 from tests.oracle_generation import OracleStep, generate
 from triton_backend.accept import EntropyBound
 from triton_backend.core import Generation, Request
 from triton_backend.denoise import CanvasState, Denoising
+from triton_backend.tokenizer import Tokenizer
+
+CHECKPOINT = Path(__file__).resolve().parents[1] / "examples" / "tickets" / "checkpoint"
 
 TIE = 1e-4
 """A decision nearer than this to its alternative may fall either way, by rounding alone."""
@@ -67,6 +73,31 @@ def make_generations(session: Session, lengths: Iterable[int], seed: int = 0) ->
         changes = settles if key % 3 == 0 else {}
         rule = EntropyBound((30.0, 0.1, 2.0)[key % 3])
         made.append(generation(session, key, prompt, 1 + key % 4, rule=rule, **changes))
+    return made
+
+
+def boundary_generations(session: Session, demo: bool) -> list[Request]:
+    """Prompts around every boundary; of the demo, replies to tickets, which stop by themselves."""
+    geometry, limits = session.contract.geometry, session.contract.limits
+    if demo:
+        return ticket_generations(session)
+    window, page = geometry.sliding_window, session.contract.page_size
+    marks = {page, 2 * page, window, 2 * window, 3 * window}
+    lengths = {1, 2, *(mark + d for mark in marks for d in (-1, 0, 1))}
+    room = limits.max_context - 4 * geometry.canvas_length
+    return make_generations(session, sorted(n for n in lengths if n <= room))
+
+
+def ticket_generations(session: Session, count: int = 12) -> list[Request]:
+    """Replies to training and held-out tickets, with the checkpoint's own schedule."""
+    tokenizer = Tokenizer.load(CHECKPOINT)
+    made = []
+    for key in range(count):
+        ticket = next(tickets(key, heldout=bool(key % 2)))
+        book = BOOKS[ticket.language]
+        ask = (book.reply_asks if key % 3 else book.long_reply_asks)[0]
+        prompt = reply_prompt(tokenizer, ticket.text, ask)
+        made.append(generation(session, key, prompt, 2, max_steps=48))
     return made
 
 

@@ -20,7 +20,7 @@ class Statistics:
     """What one denoising step knows of the W positions that are still open."""
 
     entropy: Reals  # [W], nats of the temperature-scaled distribution
-    confidence: Reals  # [W], probability of the candidate in that distribution
+    confidence: Reals  # [W], probability of the candidate there; at temperature 1 if greedy
 
 
 class AcceptRule(Protocol):

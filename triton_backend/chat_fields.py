@@ -48,7 +48,9 @@ def _content(value: Any, name: str) -> str:
     parts = []
     for at, part in enumerate(value):
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text" or not isinstance(part.get("text"), str):
+        if kind != "text":
             raise RequestError(f"{name}[{at}]", f"is {kind or 'no part'}", "only text is supported")
+        if not isinstance(part.get("text"), str):
+            raise RequestError(f"{name}[{at}].text", "is no string")
         parts.append(part["text"])
     return "".join(parts)

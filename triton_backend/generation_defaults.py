@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from build_engine.errors import EngineError
+from triton_backend.options import DENOISING, Range
 
 FILE = "generation_config.json"
+_ALLOWED = DENOISING | {"max_new_tokens": Range(1, 2**31 - 1)}
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ def load_defaults(directory: Path) -> GenerationDefaults:
     """The defaults of an engine directory; those of transformers where the file is silent.
 
     Raises:
-        EngineError: the file is no JSON object, or asks for another sampler.
+        EngineError: the file is no JSON object, holds a value that no request could ask for, or
+            asks for another sampler.
     """
     path = directory / FILE
     if not path.is_file():
@@ -46,6 +49,10 @@ def load_defaults(directory: Path) -> GenerationDefaults:
     kinds = {name: type(value) for name, value in asdict(GenerationDefaults()).items()}
     known = {name: given[name] for name in kinds if given.get(name) is not None}
     try:
-        return GenerationDefaults(**{name: kinds[name](value) for name, value in known.items()})
-    except (TypeError, ValueError) as error:
+        values = {name: kinds[name](value) for name, value in known.items()}
+    except (TypeError, ValueError, OverflowError) as error:
         raise EngineError(f"{path}: {error}.") from error
+    for name, value in values.items():
+        if not _ALLOWED[name].holds(value):
+            raise EngineError(f"{path}: {name} is {value}, allowed are values {_ALLOWED[name]}.")
+    return GenerationDefaults(**values)

@@ -9,7 +9,7 @@ from triton_backend.denoise import Denoising
 from triton_backend.fields import Inputs
 from triton_backend.generation_defaults import GenerationDefaults
 from triton_backend.limits import RequestLimits
-from triton_backend.options import DENOISING, Range, check_unused, option, temperature
+from triton_backend.options import DENOISING, Range, check_unused, option, shown, temperature
 
 MAX_STOP_WORDS = 64
 MAX_STOP_BYTES = 1 << 14
@@ -29,7 +29,9 @@ def read_denoising(
 
     t_min, t_max = read("t_min"), read("t_max")
     if t_min > t_max:
-        raise RequestError("t_min", f"is {t_min:g}", f"t_max is {t_max:g} and must not be lower")
+        raise RequestError(
+            "t_min", f"is {shown(t_min)}", f"t_max is {shown(t_max)}, it must not be lower"
+        )
     scale = factor or 1.0
     return Denoising(
         seed=seed,
@@ -65,6 +67,9 @@ def read_generation(
     max_tokens = option(inputs, "max_tokens", most, min(defaults.max_new_tokens, room))
     widest = Range(1, limits.max_canvas)
     width = option(inputs, "canvas_length", widest, min(limits.canvas_length, limits.max_canvas))
+    stream, drafts = fields.flag(inputs, "stream"), fields.flag(inputs, "return_drafts")
+    if drafts and not stream:
+        raise RequestError("return_drafts", "is true", "drafts need stream to be true")
     start, pinned = _warm_start(inputs, min(width, room), limits.vocab_size)
     return Generation(
         max_tokens=max_tokens,
@@ -74,8 +79,8 @@ def read_generation(
         stop_words=_stop_words(inputs),
         start_ids=start,
         pinned=pinned,
-        stream=fields.flag(inputs, "stream"),
-        drafts=fields.flag(inputs, "return_drafts"),
+        stream=stream,
+        drafts=drafts,
     )
 
 

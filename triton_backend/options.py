@@ -5,19 +5,16 @@ A value that cannot be honoured is refused by name; one that changes nothing is 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from triton_backend.core import RequestError
-from triton_backend.fields import Inputs, flag, number, texts
+from triton_backend.fields import Inputs, flag, number
 
 
 @dataclass(frozen=True)
 class Range:
-    """Values from `low` to `high`; whole numbers if they are."""
+    """Values from `low` to `high`, which are finite."""
 
     low: float
     high: float
@@ -27,14 +24,14 @@ class Range:
         return (self.low < value if self.above else self.low <= value) and value <= self.high
 
     def __str__(self) -> str:
-        return f"{'above' if self.above else 'from'} {self.low:g} to {self.high:g}"
+        return f"{'above' if self.above else 'from'} {shown(self.low)} to {shown(self.high)}"
 
 
 DENOISING = {
     "max_denoising_steps": Range(1, 1024),
     "entropy_bound": Range(0, 1e6),
     "t_min": Range(0, 10),
-    "t_max": Range(0, 10, above=True),
+    "t_max": Range(0.01, 10),
     "stability_threshold": Range(0, 64),
     "confidence_threshold": Range(0, 1e6, above=True),
     "accept_threshold": Range(0, 1),
@@ -74,17 +71,23 @@ NAMES = (*DENOISING, *WRITING, *SHOWN, *NEUTRAL, *REFUSED)
 """Every option; all are inputs of their own."""
 
 
+def shown(value: float) -> str:
+    """A number as a message shows it."""
+    return f"{value:.10g}"
+
+
 def option(inputs: Inputs, name: str, allowed: Range, default: Any) -> Any:
-    """The number given under a name, of the default's kind, or the default.
+    """The number given under a name, whole if the default is, or the default.
 
     Raises:
-        RequestError: not one number, or outside the range.
+        RequestError: not one number, outside the range, or a fraction of a whole number.
     """
     if name not in inputs:
         return default
-    value = number(inputs, name)
-    if not (math.isfinite(value) and allowed.holds(value)):
-        raise RequestError(name, f"is {value:g}", f"allowed are values {allowed}")
+    value, whole = number(inputs, name), isinstance(default, int)
+    if not allowed.holds(value) or (whole and not value.is_integer()):
+        kind = "whole numbers" if whole else "values"
+        raise RequestError(name, f"is {shown(value)}", f"allowed are {kind} {allowed}")
     return type(default)(value)
 
 
@@ -93,10 +96,21 @@ def temperature(inputs: Inputs) -> float:
     if "temperature" not in inputs:
         return 1.0
     value = number(inputs, "temperature")
-    if value != 0 and not (math.isfinite(value) and TEMPERATURE.holds(value)):
+    if value != 0 and not TEMPERATURE.holds(value):
         limit = f"allowed are 0 (no randomness in candidates) and values {TEMPERATURE}"
-        raise RequestError("temperature", f"is {value:g}", limit)
+        raise RequestError("temperature", f"is {shown(value)}", limit)
     return value
+
+
+def is_default(inputs: Inputs, name: str) -> bool:
+    """Whether an option of WRITING or SHOWN is given as it is when it is not given."""
+    if name in ("stream", "return_log_probs", "return_drafts"):
+        return not flag(inputs, name)
+    if name == "stop_words":
+        return all(_is_empty(value) for value in inputs[name].flat)
+    if name == "temperature":
+        return temperature(inputs) == 1
+    return name == "exclude_input_in_output"
 
 
 def check_unused(inputs: Inputs) -> None:
@@ -105,17 +119,18 @@ def check_unused(inputs: Inputs) -> None:
     Raises:
         RequestError: the first option that is neither.
     """
-    for name in NEUTRAL.keys() & inputs.keys():
-        values, why = NEUTRAL[name]
-        if (value := number(inputs, name)) not in values:
-            allowed = " or ".join(f"{neutral:g}" for neutral in values)
-            raise RequestError(name, f"is {value:g}", f"only {allowed} is possible: {why}")
-    for name in REFUSED.keys() & inputs.keys():
-        array = inputs[name]
-        strings = texts(inputs, name, 1 << 20) if array.dtype == np.object_ else array.reshape(-1)
-        if any(strings):
-            raise RequestError(name, "is given", REFUSED[name])
+    for name, (values, why) in NEUTRAL.items():
+        if name in inputs and (value := number(inputs, name)) not in values:
+            allowed = " or ".join(map(shown, values))
+            raise RequestError(name, f"is {shown(value)}", f"only {allowed} is possible: {why}")
+    for name, why in REFUSED.items():
+        if name in inputs and not all(_is_empty(value) for value in inputs[name].flat):
+            raise RequestError(name, "is given", why)
     if "exclude_input_in_output" in inputs and not flag(inputs, "exclude_input_in_output"):
         raise RequestError(
             "exclude_input_in_output", "is false", "the input is never part of the output"
         )
+
+
+def _is_empty(value: object) -> bool:
+    return value in (b"", "")

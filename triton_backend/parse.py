@@ -113,7 +113,13 @@ class Parser:
         """How a read's slots are denoised before they are read; a read has one step by default."""
         defaults = replace(self._defaults, max_denoising_steps=1)
         denoising = read_denoising(inputs, defaults, _seed(inputs))
-        return denoising if denoising.max_steps > 1 else None
+        if denoising.max_steps > 1:
+            return denoising
+        for name in options.DENOISING:
+            if name in inputs and name != "max_denoising_steps":
+                why = "max_denoising_steps is 1, which denoises nothing"
+                raise RequestError(name, "is given with a read", why)
+        return None
 
     def _prompt(self, inputs: Inputs, raw: bool = False) -> tuple[int, ...]:
         """Prompt ids as they are (none at all is a prompt too), or those of a text behind bos.
@@ -199,6 +205,5 @@ def _check_read(inputs: Inputs) -> None:
     """Refuses what only a generation has, but for values that change nothing."""
     options.check_unused(inputs)
     for name in (*options.WRITING, *options.SHOWN):
-        neutral = name == "temperature" and options.temperature(inputs) == 1
-        if name in inputs and not neutral:
+        if name in inputs and not options.is_default(inputs, name):
             raise RequestError(name, "is given with a read", "it belongs to a generation")

@@ -50,6 +50,7 @@ class Tokenizer:
         self._start_of_channel = self._control.token_to_id(self._channel_names[0])
         self._end_of_channel = self._control.token_to_id(self._channel_names[1])
         self.thought_ids = self._empty_thought()
+        self._byte_ids = {self._control.token_to_id(f"<0x{byte:02X}>") for byte in range(256)}
 
     @classmethod
     def load(cls, directory: str | Path) -> "Tokenizer":
@@ -81,13 +82,19 @@ class Tokenizer:
         text: str = self._control.decode(list(ids), skip_special_tokens=skip_special)
         return text
 
-    def decode_answer(self, ids: Iterable[int]) -> str:
-        """What a user reads of generated ids: no control tokens, and no thought channel."""
+    def decode_answer(self, ids: Iterable[int], more: bool = False) -> str:
+        """What a user reads of generated ids: no control tokens, and no thought channel.
+
+        With `more` ids to come it is only the text that they cannot change.
+        """
         kept, hidden = [], False
         for token in ids:
             hidden = token == self._start_of_channel or (hidden and token != self._end_of_channel)
             if not hidden and token != self._end_of_channel:
                 kept.append(token)
+        # A run of bytes is decoded as one, over ids without text too: any of them may break it.
+        while more and kept and (kept[-1] in self._byte_ids or not self.decode(kept[-1:])):
+            kept.pop()
         return self.decode(kept)
 
     def render_chat(

@@ -6,11 +6,17 @@ character, nor shows part of what may yet become a stop word. Knows no canvas an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-Decode = Callable[[Sequence[int]], str]
+from collections.abc import Sequence
+from typing import Protocol
 
 _BROKEN = "\ufffd"  # how an unfinished character decodes
+_LONGEST = 4  # tokens of a character
+
+
+class Decode(Protocol):
+    """Text of ids; with `more` of them to come, only what no id behind them changes."""
+
+    def __call__(self, ids: Sequence[int], more: bool = False) -> str: ...
 
 
 class Transcript:
@@ -35,36 +41,43 @@ class Transcript:
     def extend(self, ids: Sequence[int]) -> str:
         """Takes tokens in and gives the text that is certain now.
 
-        At a stop word the text ends before it, and the tokens with the one that completes it.
+        It ends before the first stop word to be complete, the tokens with the one completing it.
         """
         before = len(self._ids)
         self._ids += ids
-        text = self._decode(self._ids)
-        found = self._find(text)
-        if found is None:
-            return self._show(_certain(text, self._stop_words))
+        if not self._stops(len(self._ids)):
+            return self._show(_certain(self._decode(self._ids, more=True), self._stop_words))
         self.ended = True
         del self._ids[self._completing(before) :]
-        return self._show(text[:found])
+        text = self._decode(self._ids)
+        return self._show(text[: min(self._found(text))])
 
     def close(self) -> str:
         """The rest of the text, when nothing more will come."""
         return "" if self.ended else self._show(self._decode(self._ids))
 
-    def _find(self, text: str) -> int | None:
-        """Where the earliest stop word begins."""
-        found = [at for word in self._stop_words if (at := text.find(word)) >= 0]
-        return min(found, default=None)
+    def _found(self, text: str) -> list[int]:
+        """Where the stop words that are in a text begin."""
+        return [at for word in self._stop_words if (at := text.find(word)) >= 0]
+
+    def _stops(self, count: int) -> bool:
+        """Whether a stop word is in the text of the first `count` tokens."""
+        return bool(self._stop_words and self._found(self._whole(count)))
+
+    def _whole(self, count: int) -> str:
+        """Text of the first `count` tokens without an unfinished character, which hides others."""
+        for end in range(count, max(count - _LONGEST, -1), -1):
+            text = self._decode(self._ids[:end])
+            if not text.endswith(_BROKEN):
+                return text
+        return self._decode(self._ids[:count])
 
     def _completing(self, before: int) -> int:
         """How many tokens it takes until a stop word is there; the new ones are tried by halves."""
         low, high = before, len(self._ids)
         while low + 1 < high:
             middle = (low + high) // 2
-            if self._find(self._decode(self._ids[:middle])) is None:
-                low = middle
-            else:
-                high = middle
+            low, high = (low, middle) if self._stops(middle) else (middle, high)
         return high
 
     def _show(self, text: str) -> str:
@@ -83,4 +96,7 @@ def _certain(text: str, stop_words: tuple[str, ...]) -> str:
 
 def _overlap(text: str, word: str) -> int:
     """Length of the longest end of `text` that `word` begins with."""
-    return next((n for n in range(min(len(text), len(word)), 0, -1) if text.endswith(word[:n])), 0)
+    start = text.find(word[0], max(0, len(text) - len(word)))
+    while start >= 0 and not word.startswith(text[start:]):
+        start = text.find(word[0], start + 1)
+    return len(text) - start if start >= 0 else 0

@@ -74,7 +74,7 @@ def test_a_grpc_deadline_frees_the_request(server: Server) -> None:
         errors: list[Exception | None] = []
         done = threading.Event()
 
-        def take(_: triton.InferResult | None, error: Exception | None) -> None:
+        def take(result: triton.InferResult | None, error: Exception | None) -> None:
             if error is not None:
                 errors.append(error)
                 done.set()

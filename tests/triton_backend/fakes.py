@@ -63,7 +63,7 @@ def make_scheduler(limits=None, pages=64, fusion=True) -> Scheduler:
     return Scheduler(limits, PagePool(pages), PAGE, fusion, Counters(), make_work)
 
 
-def decode(ids) -> str:
+def decode(ids, more=False) -> str:
     """Every token is a letter of its own."""
     return "".join(chr(ord("!") + token) for token in ids)
 

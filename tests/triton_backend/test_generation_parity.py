@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import DiffusionGemmaForBlockDiffusion
 
-from benchmarks.parity import prompt_lengths
-from benchmarks.parity_generation import Truth, compare, make_generations, oracle
+from benchmarks.parity_generation import Truth, boundary_generations, compare, oracle
 from benchmarks.session import Policy, Session
 from triton_backend.core import Request
 
@@ -27,10 +26,7 @@ def session(tiny_engine: Path) -> Session:
 @pytest.fixture(scope="module")
 def requests(session: Session) -> list[Request]:
     """Prompts around every page and window boundary; the canvases that follow cross more."""
-    geometry, limits = session.contract.geometry, session.contract.limits
-    room = limits.max_context - 4 * geometry.canvas_length
-    lengths = prompt_lengths(geometry.sliding_window, session.contract.page_size, room, 0)
-    return make_generations(session, [n for n in lengths if n])
+    return boundary_generations(session, demo=False)
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from triton_backend.accept import ConfidenceFactor
 from triton_backend.core import RequestError
 from triton_backend.generation_defaults import GenerationDefaults
 from triton_backend.limits import RequestLimits
+from triton_backend.options import NEUTRAL, REFUSED
 from triton_backend.parse import Parser
 from triton_backend.tokenizer import Tokenizer
 
@@ -106,6 +108,81 @@ def test_a_seed_draws_the_noise_and_the_default_is_zero():
     assert canvas() != canvas(seed=np.array([2**64 - 1], np.uint64))
 
 
+GENERATION_ONLY = {
+    "max_tokens": ints(3),
+    "canvas_length": ints(8),
+    "stream": np.array([True]),
+    "stop_words": text(b"x"),
+    "temperature": np.array([0.7]),
+    "pinned": ints(0),
+    "return_log_probs": np.array([True]),
+    "return_drafts": np.array([True]),
+}
+
+
+@pytest.mark.parametrize("name", GENERATION_ONLY)
+def test_what_only_a_generation_has_is_refused_with_a_read(name):
+    for made in (inputs(), questions()):
+        with pytest.raises(RequestError, match=f"{name} is given with a read, it belongs to a gen"):
+            parse({**made, name: GENERATION_ONLY[name]})
+
+
+NEUTRAL_WITH_A_READ = {
+    **{name: np.array([values[0]], np.float32) for name, (values, _) in NEUTRAL.items()},
+    **{name: text(b"") for name in REFUSED},
+    **{name: np.array([False]) for name in ("stream", "return_log_probs", "return_drafts")},
+    "exclude_input_in_output": np.array([True]),
+    "stop_words": text(b""),
+    "temperature": np.array([1], np.float32),
+}
+
+
+@pytest.mark.parametrize("name", NEUTRAL_WITH_A_READ)
+def test_what_changes_nothing_is_accepted_with_a_read(name):
+    for made in (inputs(), questions()):
+        plain, given = parse(made), parse({**made, name: NEUTRAL_WITH_A_READ[name]})
+        assert replace(given.request, key=0) == replace(plain.request, key=0)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"top_k": ints(5)}, "top_k is 5, only 0 or -1 is possible"),
+        ({"bad_words": text(b"x")}, "bad_words is given, "),
+        ({"temperature": np.array([np.nan])}, "temperature is nan, allowed are"),
+        ({"stream": ints(0)}, "stream is int32, a boolean is needed"),
+        ({"max_denoising_steps": ints(0)}, "max_denoising_steps is 0, allowed are"),
+        ({"t_max": np.array([np.inf])}, "t_max is inf, allowed are"),
+    ],
+)
+def test_what_no_request_can_have_is_refused_with_a_read_too(extra, message):
+    for made in (inputs(), questions()):
+        with pytest.raises(RequestError, match=message):
+            parse({**made, **extra})
+
+
+def test_a_read_of_several_steps_denoises_its_canvas_first():
+    steps = {"max_denoising_steps": ints(4), "accept_factor": np.array([1.5], np.float32)}
+    for made in (inputs(), questions()):
+        seed = {"seed": np.array([9], np.uint64)}
+        denoising = parse({**made, **steps, **seed}).request.canvases[0].denoising
+        assert (denoising.max_steps, denoising.seed, denoising.greedy) == (4, 9, False)
+        assert (denoising.t_min, denoising.t_max) == (0.4, 0.8)
+        assert denoising.rule == ConfidenceFactor(1.5)
+
+
+def test_a_read_has_one_step_unless_it_asks_for_more():
+    for made in (inputs(), questions()):
+        for steps in ({}, {"max_denoising_steps": ints(1)}):
+            assert parse({**made, **steps}).request.canvases[0].denoising is None
+
+
+def test_messages_may_be_what_a_canvas_is_read_over():
+    messages = text(b'[{"role": "user", "content": "hi"}]')
+    prompt = parse(inputs(input_ids=None, messages=messages)).request.prompt_ids
+    assert prompt == TOKENIZER.render_chat([{"role": "user", "content": "hi"}])
+
+
 @pytest.mark.parametrize("name", ["triton_enable_empty_final_response", "binary_data_output", "id"])
 def test_what_front_ends_add_is_passed_over(name):
     parse(inputs(), **{name: True})
@@ -139,14 +216,15 @@ BAD = [
     (inputs(label_ids=np.array([[1, 2], [4, 4]], np.int32)), "row 1 holds 4 more than once"),
     (inputs(label_ids=None), "label_ids is missing"),
     (inputs(canvas_ids=None), "canvas_ids is missing"),
-    (inputs(input_ids=None), "text_input and input_ids are both missing"),
+    (inputs(input_ids=None), "text_input and input_ids and messages are all missing"),
     (inputs(text_input=text(b"x")), "text_input and input_ids are both given"),
     (inputs(input_ids=np.array([1], np.int64)), "input_ids is int64, int32 is needed"),
     (inputs(input_ids=np.zeros((2, 2), np.int32)), "input_ids has shape \\[2, 2\\]"),
     (inputs(slots=np.array([0.0])), "slots is float64, int32 is needed"),
     (inputs(seed=np.array([1, 2], np.uint64)), "seed has shape \\[2\\], exactly one number"),
     (inputs(seed=np.array([1], np.int32)), "seed is int32, uint64 is needed"),
-    (inputs(max_tokens=ints(3)), "max_tokens is not an input, known are text_input"),
+    (inputs(max_tokens=ints(3)), "max_tokens is given with a read, it belongs to a generation"),
+    (inputs(maxtokens=ints(3)), "maxtokens is not an input, known are text_input"),
     (inputs(input_ids=None, text_input=text(b"ab\xff")), "text_input is not valid UTF-8 at byte 2"),
     (inputs(input_ids=None, text_input=text("\ud800")), "text_input: text holds a lone surrogate"),
     (inputs(input_ids=None, text_input=text(b"x" * 12801)), "12801 bytes, the limit is 12800"),
@@ -164,6 +242,8 @@ BAD = [
     (questions(questions=text(b'{"a": {"type": "rank"}}')), "type is 'rank', known are"),
     (questions(slots=ints(0)), "slots is given with questions"),
     (questions(input_ids=ints(0)), "input_ids is given with questions"),
+    (questions(messages=text(b"[]")), "messages is given with questions"),
+    (questions(stream=np.array([True])), "stream is given with a read"),
     (
         questions(text_input=text(b"word " * 300)),
         "text_input and its canvas have \\d+ \\+ 16 tokens",

@@ -17,10 +17,10 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.load(CHECKPOINT)
 
 
-def with_template(template: str) -> Tokenizer:
+def with_template(template: str, **names: str) -> Tokenizer:
     definition = (CHECKPOINT / "tokenizer.json").read_text(encoding="utf-8")
     config = json.loads((CHECKPOINT / "tokenizer_config.json").read_text(encoding="utf-8"))
-    return Tokenizer(definition, config, template)
+    return Tokenizer(definition, {**config, **names}, template)
 
 
 def control_ids(tokenizer: Tokenizer) -> set[int]:
@@ -122,3 +122,47 @@ def test_prompts_equal_those_of_transformers(tokenizer):
     messages = [{"role": "user", "content": "Where is my parcel? 택배가 없습니다."}]
     theirs = auto.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     assert tuple(theirs) == tokenizer.render_chat(messages)
+
+
+ANSWERS = [
+    ("<|channel>thought\n<channel|>yes<turn|>", "yes"),
+    ("yes<turn|>\n<|turn>user\nmore", "yes\nuser\nmore"),
+    ("<|channel>thought\nLet me see.\n<channel|>no", "no"),
+    ("one<|channel>two<channel|> three<|channel>four<channel|>", "one three"),
+    ("one<|channel>two<|channel>three<channel|>four", "onefour"),
+    ("yes<|channel>never closed", "yes"),
+    ("yes<channel|> and no", "yes and no"),
+    ("<bos><pad><eos>", ""),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("written", "read"), ANSWERS)
+def test_an_answer_shows_neither_control_tokens_nor_thoughts(tokenizer, written, read):
+    assert tokenizer.decode_answer(tokenizer.encode_control(written)) == read
+
+
+def test_an_answer_that_spells_markers_out_is_shown_as_it_is(tokenizer):
+    text = "Write <|channel> and <turn|>."
+    assert tokenizer.decode_answer(tokenizer.encode(text)) == text
+
+
+def test_an_answer_needs_no_channel_tokens():
+    plain = with_template("{{ bos_token }}", soc_token="<none>", eoc_token="<neither>")
+    assert plain.decode_answer(plain.encode_control("<|channel>a<channel|>b")) == "ab"
+
+
+def test_ids_that_no_token_has_are_nothing_to_read(tokenizer):
+    yes = tokenizer.encode("yes")
+    assert tokenizer.decode_answer((*yes, tokenizer.vocab_size + 3, *yes)) == "yesyes"
+
+
+def test_with_more_to_come_an_answer_ends_before_a_run_of_bytes(tokenizer):
+    """What the run shows may change with any byte behind it, over hidden tokens too."""
+    head, run = tokenizer.encode("ab"), tokenizer.encode("뷁\n")
+    hidden = tokenizer.encode_control("<pad><|channel>c<channel|>")
+    assert len(run) == 4
+    for ids in ((*head, *run), (*head, *run, *hidden), (*head, *run[:2], *hidden, *run[2:])):
+        assert tokenizer.decode_answer(ids) == "ab뷁\n"
+        assert tokenizer.decode_answer(ids, more=True) == "ab"
+        assert tokenizer.decode_answer((*ids, *head), more=True) == "ab뷁\nab"

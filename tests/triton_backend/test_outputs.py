@@ -1,0 +1,153 @@
+"""Replies and pieces as response tensors: names, shapes and types, and what a stream leaves out."""
+
+import json
+import re
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.triton_backend.fakes import make_generation, make_request
+from triton_backend import outputs
+from triton_backend.core import FinishReason, Piece, Reply, SplitReason, Written
+from triton_backend.parse import Parsed
+from triton_backend.questions import parse_questions
+from triton_backend.reads import ReadResult
+
+CONFIG = Path(__file__).parents[2] / "model_repo" / "diffusion_gemma" / "config.pbtxt"
+KINDS = {
+    "TYPE_INT32": "int32",
+    "TYPE_FP32": "float32",
+    "TYPE_STRING": "object",
+    "TYPE_BOOL": "bool",
+}
+WRITTEN = Written((7, 8, 9), (-0.5, -0.25, -1.0), "안녕!", FinishReason.STOP, (4, 2))
+READ = ReadResult(
+    log_probs=np.zeros((1, 2), np.float32),
+    probs=np.array([[0.75, 0.25]], np.float32),
+    label_mass=np.ones(1, np.float32),
+    entropy=np.zeros(1, np.float32),
+    argmax=np.ones(1, np.int32),
+)
+COUNTS = {"executions", "fusion", "queue_ms", "execution_ms", "num_input_tokens"}
+TOKENS = {"text_output", "output_ids", "num_output_tokens"}
+ENDED = {"finish_reason", "denoising_steps", "tokens_per_execution", "draft"}
+
+
+def written(log_probs=False, stream=False):
+    request = make_generation(0, prompt=6, stream=stream)
+    reply = Reply(request, written=WRITTEN, executions=6, queue_seconds=0.25, execution_seconds=0.5)
+    return outputs.final(reply, Parsed(request, log_probs=log_probs))
+
+
+def piece(log_probs=False, draft=False):
+    request = make_generation(0, stream=True)
+    made = Piece(request, 1, 3, (7, 8), (-0.5, -0.25), (0.1, 0.2, 0.3, 0.4), "안녕", draft)
+    return outputs.chunk(made, log_probs)
+
+
+def read(*questions):
+    request = make_request(0)
+    reply = Reply(request, reads=(READ,), executions=1, split=SplitReason.BUDGET)
+    return outputs.final(reply, Parsed(request, questions=questions))
+
+
+def declared():
+    """Type and number of axes of each output that the model's configuration names."""
+    section = CONFIG.read_text().split("output [")[1]
+    entries = re.findall(r'name: "(\w+)" data_type: (\w+) dims: \[(.*?)\]', section)
+    return {name: (KINDS[kind], dims.count(",") + 1) for name, kind, dims in entries}
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        *(written(*flags) for flags in product((False, True), repeat=2)),
+        *(piece(*flags) for flags in product((False, True), repeat=2)),
+        outputs.empty_chunk(),
+        read(*parse_questions('{"a": {"type": "noul", "instructions": "?"}}')),
+    ],
+)
+def test_every_array_is_of_the_declared_type_and_rank(arrays):
+    for name, array in arrays.items():
+        assert (str(array.dtype), array.ndim) == declared()[name], name
+
+
+def test_a_written_reply_has_tokens_text_and_counts():
+    arrays = written()
+    assert set(arrays) == COUNTS | TOKENS | ENDED
+    assert arrays["output_ids"].tolist() == [7, 8, 9]
+    assert arrays["text_output"][0].decode() == "안녕!"
+    assert arrays["num_output_tokens"].tolist() == [3]
+    assert arrays["num_input_tokens"].tolist() == [6]
+    assert arrays["denoising_steps"].tolist() == [4, 2]
+    assert arrays["finish_reason"][0] == b"stop"
+    assert arrays["executions"].tolist() == [6]
+    assert arrays["tokens_per_execution"].tolist() == [0.5]
+    assert (arrays["queue_ms"].tolist(), arrays["execution_ms"].tolist()) == ([250], [500])
+    assert arrays["draft"].tolist() == [False]
+
+
+def test_a_streamed_reply_ends_with_all_counts_and_no_tokens():
+    """A client that joins everything it gets must not read the text twice."""
+    arrays = written(log_probs=True, stream=True)
+    assert set(arrays) == set(written(log_probs=True))
+    assert arrays["output_ids"].shape == arrays["output_log_probs"].shape == (0,)
+    assert arrays["text_output"].tolist() == [b""]
+    assert arrays["num_output_tokens"].tolist() == [3]
+    assert arrays["denoising_steps"].tolist() == [4, 2]
+    assert arrays["cum_log_probs"].tolist() == [-1.75]
+
+
+def test_log_probs_are_shown_only_when_asked_for_and_add_up():
+    arrays = written(log_probs=True)
+    assert set(arrays) - set(written()) == {"output_log_probs", "cum_log_probs"}
+    assert arrays["output_log_probs"].tolist() == [-0.5, -0.25, -1.0]
+    assert arrays["cum_log_probs"].tolist() == [-1.75]
+    assert set(piece(log_probs=True)) - set(piece()) == {"output_log_probs"}
+
+
+def test_a_reply_of_no_tokens_is_a_reply():
+    request = make_generation(0)
+    nothing = Written((), (), "", FinishReason.STOP, (2,))
+    arrays = outputs.final(
+        Reply(request, written=nothing, executions=2), Parsed(request, log_probs=True)
+    )
+    assert arrays["output_ids"].shape == (0,)
+    assert arrays["cum_log_probs"].tolist() == arrays["num_output_tokens"].tolist() == [0]
+
+
+@pytest.mark.parametrize("draft", [False, True])
+def test_a_piece_says_which_canvas_and_step_it_is_of(draft):
+    arrays = piece(log_probs=True, draft=draft)
+    assert arrays["output_ids"].tolist() == [7, 8]
+    assert arrays["output_log_probs"].tolist() == [-0.5, -0.25]
+    assert arrays["text_output"][0].decode() == "안녕"
+    assert arrays["num_output_tokens"].tolist() == [2]
+    assert (arrays["canvas"].tolist(), arrays["denoising_steps"].tolist()) == ([1], [3])
+    assert arrays["canvas_entropy"] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert arrays["draft"].tolist() == [draft]
+
+
+def test_an_empty_chunk_adds_nothing_to_what_a_client_joins():
+    arrays = outputs.empty_chunk()
+    assert arrays["output_ids"].shape == (0,)
+    assert arrays["text_output"].tolist() == [b""]
+    assert arrays["num_output_tokens"].tolist() == [0]
+    assert arrays["draft"].tolist() == [False]
+
+
+def test_a_read_has_its_slots_and_nothing_of_a_generation():
+    arrays = read()
+    slots = {"log_probs", "probs", "label_mass", "entropy", "argmax"}
+    assert set(arrays) == COUNTS | {f"slot_{name}" for name in slots}
+    assert arrays["fusion"].tolist() == [b"split: budget"]
+    assert arrays["slot_probs"] is READ.probs
+
+
+def test_answers_come_with_questions_only():
+    arrays = read(*parse_questions('{"묻": {"type": "noul", "instructions": "?"}}'))
+    assert set(arrays) - set(read()) == {"answers"}
+    assert json.loads(arrays["answers"][0]) == {"묻": {"type": "noul", "noul": 0.75}}
+    assert "묻".encode() in arrays["answers"][0]
