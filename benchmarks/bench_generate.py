@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
-from benchmarks.generate_report import Figures, write_report
+from benchmarks.generate_report import Figures, Writing, write_report
 from benchmarks.hf_peer import HfPeer
 from benchmarks.machine_floor import Product, floor_seconds, product_seconds
 from benchmarks.midsize import engine_of, midsize_checkpoint
@@ -96,7 +96,8 @@ def measure(name: str, checkpoint: Path, rounds: dict[int, int], figures: Figure
         console.print(f"{name} x{count}: transformers experts {peer.experts}")
         times = alternate(paths(peer, session, requests), repeats, warmups=int(count == 1))
         tokens = count * CANVASES * geometry.canvas_length
-        figures.add(name, count, medians(times), floor(geometry, count, torch.float32), tokens)
+        least = floor(geometry, count, torch.float32)
+        figures.points[name, count] = Writing(medians(times), least, tokens)
 
 
 def _check(peer: HfPeer, session: Session, request: Request) -> None:
@@ -125,9 +126,14 @@ def main() -> None:
         measure(name, checkpoint, rounds, figures)
     for (name, count), point in figures.points.items():
         context = {"checkpoint": name, "concurrency": count}
-        for path, seconds in point.seconds.items():
-            rate = point.tokens / seconds
-            emit("tokens_per_second", rate, path=path, floor_share=point.share(path), **context)
+        for path in point.seconds:
+            emit(
+                "tokens_per_second",
+                point.rate(path),
+                path=path,
+                floor_share=point.share(path),
+                **context,
+            )
         for ratio, value, asked in point.ratios():
             emit(ratio, value, asked=asked if name == "mid-size" else "none", **context)
     if options.compiled:
