@@ -28,6 +28,8 @@ class Counters:
     ok: int = 0
     failed: int = 0
     cancelled: int = 0
+    written_tokens: int = 0
+    written_canvases: int = 0
     kv_waits: int = 0
     kv_wait_seconds: float = 0.0
     step_seconds: deque[float] = field(default_factory=deque)
@@ -54,6 +56,9 @@ class Counters:
             self.count_error(reply.error)
             return
         self.ok += 1
+        if reply.written is not None:
+            self.written_tokens += len(reply.written.token_ids)
+            self.written_canvases += len(reply.written.steps)
         if reply.split is None:
             self.fused += 1
         else:

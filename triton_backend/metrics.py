@@ -50,6 +50,8 @@ SPLIT = Family(
     "dg_executions_split_total", "counter", "Requests whose canvas ran after its prompt", "reason"
 )
 OUTCOMES = Family("dg_requests_total", "counter", "Requests by how they ended", "outcome")
+TOKENS = Family("dg_generated_tokens_total", "counter", "Tokens of finished generations")
+CANVASES = Family("dg_generated_canvases_total", "counter", "Canvases of finished generations")
 KV_WAITS = Family("dg_kv_waits_total", "counter", "Requests held back for want of KV pages")
 KV_WAIT_SECONDS = Family("dg_kv_wait_seconds_total", "counter", "Seconds they were held back")
 STEP_SECONDS = Family("dg_step_seconds", "histogram", "Seconds of one execution")
@@ -102,6 +104,8 @@ def values(scheduler: Scheduler, ready: bool, max_requests: int, page_size: int)
             "failed": counters.failed,
             "cancelled": counters.cancelled,
         },
+        TOKENS: {"": counters.written_tokens},
+        CANVASES: {"": counters.written_canvases},
         KV_WAITS: {"": counters.kv_waits},
         KV_WAIT_SECONDS: {"": counters.kv_wait_seconds},
         READY: {"": int(ready)},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +22,7 @@ from tests.server.reads import (
     tensor_read,
     text,
 )
+from triton_backend.server import Server
 
 Inputs = list[triton.InferInput]
 HUGE = 1_000_000
@@ -85,6 +88,14 @@ CASES: dict[str, tuple[Callable[[], Inputs], str]] = {
         questions({"q": {"type": "score", "criteria": [f"level {n}" for n in range(10)]}}),
         r"criteria.*10.*9",
     ),
+    "hundreds of questions": (
+        questions({f"q{n}": choice(2)["q"] for n in range(700)}),
+        r"canvas of \d{4,} tokens, the limit is \d+",
+    ),
+    "a table of labels of a megabyte": (
+        tensors(slots=[0, 1, 2], label_ids=np.arange(3 * 90_000).reshape(3, -1)),
+        r"label_ids has 90000 columns, allowed are 1 to \d+",
+    ),
     "questions and a canvas": (
         lambda: [*question_read(), array("canvas_ids", [1, 2])],
         "canvas_ids|questions",
@@ -127,6 +138,22 @@ def test_an_empty_prompt_is_served_at_tensor_level(client: triton.InferenceServe
     result = client.infer("structured_read", tensor_read(input_ids=np.zeros(0)))
     assert scalar(result, "num_input_tokens") == 0
     assert scalar(result, "executions") == 1
+
+
+def test_an_id_inside_parameters_is_no_parameter_of_ours(server: Server) -> None:
+    """B79: the front end takes an id at the top; nested it reaches the model as it is."""
+    url = f"http://{server.http_url}/v2/models/structured_read/generate"
+    good = {"text_input": "The app crashes.", "questions": json.dumps(choice(2))}
+
+    def post(**more: object) -> dict[str, Any]:
+        with urllib.request.urlopen(url, json.dumps({**good, **more}).encode(), timeout=60) as got:
+            return dict(json.load(got))
+
+    assert post(id="mine")["answers"]
+    assert post(id="mine", parameters={"id": "nested"})["answers"]
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        post(parameters={"temprature": 1})
+    assert "temprature" in caught.value.read().decode()
 
 
 def test_marker_texts_and_control_characters_are_only_text(

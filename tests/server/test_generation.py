@@ -182,6 +182,9 @@ def test_the_metrics_count_the_prompt_once_and_each_commit(
         for phase in ("prefill", "commit", "denoise")
     }
     assert rows["prefill"] == final["num_input_tokens"][0]
+    written = final["num_output_tokens"][0]
+    assert counted(server, before, "dg_generated_tokens_total") == written
+    assert counted(server, before, "dg_generated_canvases_total") == len(final["denoising_steps"])
     assert rows["commit"] == 32 * (len(final["denoising_steps"]) - 1)
     assert rows["denoise"] == 32 * final["denoising_steps"].sum()
 
