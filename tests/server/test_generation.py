@@ -202,9 +202,9 @@ def test_a_read_of_several_steps_answers_as_one_step_does_in_kind(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_tokens": 0}, "max_tokens is 0, allowed are values from 1"),
+        ({"max_tokens": 0}, "max_tokens is 0, allowed are whole numbers from 1"),
         ({"max_tokens": -1}, "max_tokens is -1"),
-        ({"max_tokens": 2**31 - 1}, "max_tokens is 2.147"),
+        ({"max_tokens": 2**31 - 1}, "max_tokens is 2147483647"),
         ({"temperature": -1.0}, "temperature is -1"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"temperature": 1e-9}, "temperature is 1e-09"),
