@@ -2,6 +2,7 @@
 CHECKPOINT ?= examples/tickets/checkpoint
 TARGET ?= cpu
 DTYPE ?= float32
+RTX_LIMITS ?= --max-step-tokens 512 --max-segments 16
 NAME := $(if $(filter examples/tickets/checkpoint,$(CHECKPOINT)),tickets,$(shell basename "$(CHECKPOINT)"))
 ENGINE ?= engines/$(NAME)-$(TARGET)-$(DTYPE)
 HTTP_PORT ?= 8000
@@ -14,7 +15,7 @@ SERVE_ENGINE := --engine "$(ENGINE)" $(SERVER_FLAG)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine serve demo generate test check size parity accuracy bench-read \
-	bench-generate load clean
+	bench-generate load onnx-parity rtx-engine kernels-check clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +42,13 @@ size: ## files and functions that are too large
 	@$(PYTHON_BIN) scripts/size_gate.py
 parity: setup ## worst difference from transformers on every path
 	@$(PYTHON_BIN) -m benchmarks.parity
+onnx-parity: setup ## worst difference of the ONNX graphs in onnxruntime from transformers
+	@$(PYTHON_BIN) -m benchmarks.onnx_parity
+rtx-engine: setup ## compile CHECKPOINT for RTX GPUs, on any machine, and read the plans back
+	@$(PYTHON_BIN) -m build_engine --checkpoint "$(CHECKPOINT)" --target tensorrt-rtx \
+		--dtype "$(DTYPE)" --output "engines/$(NAME)-tensorrt-rtx-$(DTYPE)" $(RTX_LIMITS)
+kernels-check: setup ## compile the GPU kernels for every target, on any machine, with a table
+	@TRITON_CACHE_DIR=.cache/triton $(PYTHON_BIN) -m plugins.gpu.check
 accuracy: engine ## held-out accuracy and calibration through a running server
 	@$(PYTHON_BIN) -m benchmarks.accuracy $(SERVE_ENGINE)
 bench-read: setup ## one read against transformers, with a report

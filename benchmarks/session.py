@@ -1,14 +1,18 @@
-"""An engine driven in this process, one execution at a time, by the server's own scheduler."""
+"""An engine driven in this process, one execution at a time, by the server's own scheduler.
+
+Imports torch for logits alone, so that a process that keeps none holds what a server would.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from build_engine.contract import load_contract
 from triton_backend.core import Canvas, Reply, Request, Step, StepResult
@@ -25,6 +29,9 @@ from triton_backend.scheduler import Scheduler
 from triton_backend.work import Work
 from triton_backend.writing import Writing
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -34,13 +41,21 @@ class Policy:
     fusion: bool = True
 
 
+def as_tensor(values: Any) -> Tensor:
+    """A runner's array as a tensor of the same memory; NumPy's uint16 stands for bfloat16."""
+    import torch  # noqa: PLC0415 - see above
+
+    tensor = torch.as_tensor(values)
+    return tensor.view(torch.bfloat16) if tensor.dtype == torch.uint16 else tensor
+
+
 class HiddenTap:
     """A runner that keeps the last execution's hidden rows, for full logits and comparisons."""
 
     def __init__(self, runner: CpuRunner) -> None:
         self.runner = runner
         self.contract = runner.contract
-        self.last = torch.empty(0)
+        self.last: Any = None
 
     def create_pools(self, pages: int) -> None:
         """Allocate the KV pools."""
@@ -54,8 +69,13 @@ class HiddenTap:
     def logits(self, rows: slice) -> Tensor:
         """Soft-capped fp32 logits [rows, V] of the last execution's output rows."""
         cap = self.contract.geometry.softcap
-        raw = (self.last[rows] @ self.runner.embedding.t()).float()
-        return cap * torch.tanh(raw / cap)
+        raw = (as_tensor(self.last[rows]) @ self._embedding.t()).float()
+        return cap * (raw / cap).tanh()
+
+    @cached_property
+    def _embedding(self) -> Tensor:
+        # A copy: the engine's own is read-only, which tensors cannot be.
+        return as_tensor(np.array(self.runner.embedding))
 
 
 class Session:
@@ -63,11 +83,14 @@ class Session:
 
     def __init__(self, engine: Path, pages: int = 512, threads: int = 0) -> None:
         self.contract = load_contract(engine, verify=False)
-        self.tap = HiddenTap(CpuRunner(engine, self.contract, threads))
+        self.tap = HiddenTap(self._runner(engine, threads))
         self.tap.create_pools(pages)
         self.pages = pages
         self.logits: dict[int, Tensor] = {}
         self.states: dict[int, list[tuple[int, CanvasState]]] = {}
+
+    def _runner(self, engine: Path, threads: int) -> CpuRunner:
+        return CpuRunner(engine, self.contract, threads)
 
     def _scheduler(self, policy: Policy) -> Scheduler:
         limits = self.contract.limits

@@ -9,14 +9,16 @@ import time
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from build_engine.build import DTYPES, TARGETS, BuildConfig, build_engine, up_to_date
+from build_engine.build import BuildConfig, build_engine, up_to_date
 from build_engine.config import load_config
 from build_engine.contract import EngineContract, load_contract
 from build_engine.errors import EngineError
-from plugins.loader import PluginError
+from build_engine.job import DTYPES, TARGETS
+from plugins.errors import PluginError
 
 console = Console(stderr=True)
 
@@ -38,6 +40,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--max-canvas", type=int, help="widest canvas, in tokens")
     made.add_argument("--max-output-rows", type=int, default=1024, help="slots in one execution")
     made.add_argument("--max-labels", type=int, default=256, help="labels of one slot")
+    made.add_argument(
+        "--weightless", action="store_true", help="onnx: leave the weights in the checkpoint"
+    )
+    made.add_argument(
+        "--compute-capability",
+        nargs="+",
+        default=(),
+        metavar="SM",
+        help="tensorrt-rtx: GPUs to build for, such as 8.9 (default: 8.6 8.9 12.0 12.1)",
+    )
     made.add_argument(
         "--if-needed", action="store_true", help="do nothing when the engine is up to date"
     )
@@ -72,6 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     options = vars(parser().parse_args(arguments))
     if_needed = options.pop("if_needed")
+    options["compute_capability"] = tuple(options["compute_capability"])
     build = BuildConfig(**options)
     start = time.monotonic()
     try:
@@ -82,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
             console.print("note: the vision tower is left out; images are not supported yet")
         contract = _run(build)
     except (EngineError, PluginError) as error:
-        console.print(f"[red]error:[/red] {error}", soft_wrap=True, highlight=False)
+        console.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False)
         return 1
     assert load_contract(build.output, verify=False) == contract
     console.print(_summary(contract, build.output, time.monotonic() - start))

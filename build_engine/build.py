@@ -10,17 +10,14 @@ from pathlib import Path
 
 import torch
 
-from build_engine import target_cpu
 from build_engine.checkpoint import Checkpoint
 from build_engine.config import ModelConfig, load_config
 from build_engine.contract import DTYPE_BYTES, EngineContract, Limits, file_sha256, load_contract
 from build_engine.engine_dir import building, publish
 from build_engine.errors import EngineError
+from build_engine.job import TARGETS, Job, Options, target
 from build_engine.tokenizer_files import copy_tokenizer
 from plugins import layout, spec
-
-TARGETS = {"cpu": target_cpu.build}
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,13 @@ class BuildConfig:
     max_canvas: int | None = None
     max_output_rows: int = 1024
     max_labels: int = 256
+    weightless: bool = False
+    compute_capability: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> Options:
+        """What only some targets take."""
+        return Options(self.weightless, tuple(self.compute_capability))
 
     def problems(self) -> list[str]:
         """Every value out of range, named with its limit."""
@@ -85,7 +89,8 @@ def limits_of(build: BuildConfig, config: ModelConfig) -> Limits:
 def _sources_sha256() -> str:
     """Digest of what decides an engine's content besides its checkpoint and options."""
     here = Path(__file__).parent
-    files = [*here.glob("*.py"), Path(spec.__file__), Path(layout.__file__)]
+    ops = Path(spec.__file__).parent
+    files = [*here.glob("*.py"), Path(spec.__file__), Path(layout.__file__), *ops.glob("onnx_*.py")]
     digest = hashlib.sha256()
     for path in sorted(files, key=lambda path: path.name):
         digest.update(path.read_bytes())
@@ -108,8 +113,8 @@ def _contract(
         builder={
             "torch": torch.__version__,
             "safetensors": importlib.metadata.version("safetensors"),
-            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
             "sources": _sources_sha256(),
+            **target(build.target).identity(build.options),
         },
     )
 
@@ -137,6 +142,8 @@ def build_engine(build: BuildConfig, report: Callable[[str], None]) -> EngineCon
         EngineError: a bad option or checkpoint; nothing is left at the output.
     """
     problems = build.problems()
+    if not problems:
+        problems = target(build.target).problems(build.dtype, build.options)
     if problems:
         raise EngineError("; ".join(problems) + ".")
     report("checkpoint")
@@ -145,8 +152,17 @@ def build_engine(build: BuildConfig, report: Callable[[str], None]) -> EngineCon
     checkpoint = Checkpoint(build.checkpoint)
     with building(build.output) as directory:
         names = copy_tokenizer(build.checkpoint, directory, config.geometry.vocab_size)
-        shape = (limits, build.page_size, DTYPES[build.dtype])
-        names += TARGETS[build.target](checkpoint, config, shape, directory, report)
+        job = Job(
+            checkpoint,
+            config,
+            limits,
+            build.page_size,
+            build.dtype,
+            build.options,
+            directory,
+            report,
+        )
+        names += target(build.target).build(job)
         report("publish")
         files = {name: file_sha256(directory / name) for name in sorted(names)}
         contract = _with_files(_contract(build, config, limits, checkpoint), files)

@@ -132,6 +132,10 @@ class Checkpoint:
         tensor: torch.Tensor = self._open(self._where[name]).get_tensor(name)
         return tensor
 
+    def file_of(self, name: str) -> Path:
+        """The file that holds the named tensor."""
+        return self.directory / self._where[name]
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of the named tensor, without reading it."""
         return tuple(self._open(self._where[name]).get_slice(name).get_shape())

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from build_engine.checkpoint import Checkpoint
 from build_engine.config import ModelConfig
 from build_engine.layers import Experts, Linear
-from build_engine.weights import Weight, read_weights
+from build_engine.weights import Weight, read_weights, save_tensors
 from plugins.layout import pack_panels
 
 WEIGHTS_FILE = "weights.safetensors"
@@ -45,7 +44,7 @@ def write_weights(
     """Write every weight and constant of `model`, packed where the kernels want panels."""
     tensors = dict(_laid_out(read_weights(checkpoint, config, dtype), packed_parts(model)))
     tensors.update({name: buffer.contiguous() for name, buffer in model.named_buffers()})
-    save_file(tensors, str(path))
+    save_tensors(tensors, path)
 
 
 def assign_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:

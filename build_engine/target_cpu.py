@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 from torch.export import ExportedProgram
 
-from build_engine.checkpoint import Checkpoint
-from build_engine.config import ModelConfig
-from build_engine.contract import Limits
 from build_engine.cpu_weights import WEIGHTS_FILE, assign_weights, write_weights
 from build_engine.errors import EngineError
 from build_engine.export import FlatStep, export_denoise, export_head, export_step
+from build_engine.job import Job, Options
 from build_engine.model import DenoiseHead, Head
 from build_engine.pt2_archive import make_reproducible
 from plugins import loader
@@ -38,35 +35,41 @@ def _compile(program: ExportedProgram, path: Path) -> None:
     make_reproducible(path)
 
 
-def build(
-    checkpoint: Checkpoint,
-    config: ModelConfig,
-    shape: tuple[Limits, int, torch.dtype],
-    directory: Path,
-    report: Callable[[str], None],
-) -> tuple[str, ...]:
-    """Write weights.safetensors and the three packages into `directory`; returns their names.
+def identity(options: Options) -> dict[str, object]:  # noqa: ARG001
+    """A package runs with the torch that compiled it, on CPUs that offer as much."""
+    return {"cpu_capability": torch.backends.cpu.get_cpu_capability()}
 
-    `shape` is (limits, page size, dtype); `report` is called with the name of each stage.
-    """
-    limits, page_size, dtype = shape
+
+def problems(dtype: str, options: Options) -> list[str]:  # noqa: ARG001
+    """Options of other targets."""
+    found = []
+    if options.weightless:
+        found.append("--weightless is for --target onnx, a cpu engine holds its weights")
+    if options.compute_capabilities:
+        found.append("--compute-capability is for GPU targets, not for --target cpu")
+    return found
+
+
+def build(job: Job) -> tuple[str, ...]:
+    """Write weights.safetensors and the three packages; returns their names."""
+    config, dtype = job.config, job.torch_dtype
     logging.getLogger("torch._inductor").setLevel(logging.ERROR)
-    report("kernels")
+    job.report("kernels")
     loader.load()
-    report("weights")
+    job.report("weights")
     step, head, denoise = FlatStep(config), Head(config), DenoiseHead(config)
-    write_weights(checkpoint, config, step, dtype, directory / WEIGHTS_FILE)
-    tensors = load_file(str(directory / WEIGHTS_FILE))
+    write_weights(job.checkpoint, config, step, dtype, job.directory / WEIGHTS_FILE)
+    tensors = load_file(str(job.directory / WEIGHTS_FILE))
     for model in (step, head, denoise):
         assign_weights(model, tensors)
-    report("export")
+    job.report("export")
     hidden_size = config.geometry.hidden_size
     programs = {
-        STEP_FILE: export_step(step, limits, page_size, dtype),
+        STEP_FILE: export_step(step, job.limits, job.page_size, dtype),
         HEAD_FILE: export_head(head, hidden_size, dtype),
         DENOISE_FILE: export_denoise(denoise, hidden_size, dtype),
     }
     for name, program in programs.items():
-        report(f"compile {Path(name).stem}")
-        _compile(program, directory / name)
+        job.report(f"compile {Path(name).stem}")
+        _compile(program, job.directory / name)
     return WEIGHTS_FILE, *programs

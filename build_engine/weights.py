@@ -6,10 +6,14 @@ encoder's `layer_scalar` is its own. `None` marks a tensor left out on purpose.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from build_engine.checkpoint import Checkpoint
 from build_engine.config import ModelConfig
@@ -149,5 +153,21 @@ def read_weights(
         raise EngineError(f"checkpoint {checkpoint.directory}: " + "; ".join(problems) + ".")
     _check_ties(checkpoint, table, config.tied)
     for weight in table:
-        source = next(name for name in weight.sources if name in checkpoint)
-        yield weight, checkpoint.tensor(source).to(dtype)
+        yield weight, checkpoint.tensor(source_of(checkpoint, weight)).to(dtype)
+
+
+def save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: it cannot be written; safetensors has an error of its own for that.
+    """
+    try:
+        save_file(tensors, str(path))
+    except SafetensorError as error:
+        raise OSError(errno.EIO, f"{path.name}: {error}") from error
+
+
+def source_of(checkpoint: Checkpoint, weight: Weight) -> str:
+    """The checkpoint's name of a weight that it holds."""
+    return next(name for name in weight.sources if name in checkpoint)

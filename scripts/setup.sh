@@ -102,6 +102,6 @@ echo "setup: installing packages (minutes the first time)"
 "${install[@]}" --no-deps "$SERVER"
 link_without_space
 echo "setup: compiling the CPU kernels"
-.venv/bin/python -m plugins.loader >/dev/null
+.venv/bin/python -m plugins.library >/dev/null
 stamp > "$STAMP"
 echo "setup: done"

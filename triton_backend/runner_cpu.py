@@ -1,23 +1,31 @@
-"""Runs packed steps on the CPU engine: three AOTInductor packages over one mapped weight file."""
+"""Runs packed steps on the CPU engine: three AOTInductor packages over one mapped weight file.
+
+NumPy arrays throughout, bfloat16 as uint16 with the same bits; torch is not imported, which alone
+would take 90 MiB.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors.torch import load_file
+import numpy as np
 
 from build_engine.contract import EngineContract
 from build_engine.errors import EngineError
-from plugins import loader
+from plugins import libtorch, package
+from plugins.errors import PluginError
+from triton_backend.mapped import Values, map_weights, zeroed
 from triton_backend.pack import LEAST
 from triton_backend.runner import DenoiseOutput, HeadOutput, StepOutput
 
 if TYPE_CHECKING:
     from triton_backend.pack import PackedStep
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "bfloat16": np.dtype(np.uint16),
+}
 
 
 class CpuRunner:
@@ -30,27 +38,26 @@ class CpuRunner:
     def __init__(self, directory: str | Path, contract: EngineContract, threads: int = 0) -> None:
         self.contract = contract
         self._dtype = _DTYPES[contract.dtype]
-        self._pools: list[torch.Tensor] = []
-        if threads:
-            torch.set_num_threads(threads)
+        self._pools: list[Values] = []
         _check_builder(contract)
-        loader.load()
+        if threads:
+            package.set_num_threads(threads)
         directory = Path(directory)
-        self._weights = load_file(str(directory / "weights.safetensors"))
+        self._weights = map_weights(directory / "weights.safetensors")
         self._step = self._load(directory / "step.pt2")
         self._head = self._load(directory / "head.pt2")
         self._denoise = self._load(directory / "denoise.pt2")
 
-    def _load(self, path: Path) -> Any:
+    def _load(self, path: Path) -> package.Package:
         try:
-            package = torch.classes.dg.Package(str(path))
-        except RuntimeError as error:
+            loaded = package.Package(path)
+        except PluginError as error:
             raise EngineError(
                 f"{path} does not load here ({str(error).splitlines()[0]}); rebuild the engine on "
                 "this machine."
             ) from error
-        package.load_constants({name: self._weights[name] for name in package.constants()})
-        return package
+        loaded.set_constants(self._weights)
+        return loaded
 
     def create_pools(self, pages: int) -> None:
         """Allocate zeroed KV pools [pages, 2, page, kv_heads, head_dim], one a layer.
@@ -59,32 +66,24 @@ class CpuRunner:
             EngineError: the memory is not to be had.
         """
         geometry, page = self.contract.geometry, self.contract.page_size
+        heads = [(geometry.kv_heads(n), geometry.head_dim(n)) for n in range(geometry.num_layers)]
         try:
-            self._pools = [
-                torch.zeros(
-                    max(pages, 2),
-                    2,
-                    page,
-                    geometry.kv_heads(n),
-                    geometry.head_dim(n),
-                    dtype=self._dtype,
-                )
-                for n in range(geometry.num_layers)
-            ]
-        except RuntimeError as error:
+            self._pools = [zeroed((max(pages, 2), 2, page, *shape), self._dtype) for shape in heads]
+        except MemoryError as error:
             size = self.contract.pool_bytes(pages) >> 20
             raise EngineError(
                 f"the KV pool of {pages} pages needs {size} MiB, more than this machine gives."
             ) from error
 
     @property
-    def pools(self) -> list[torch.Tensor]:
+    def pools(self) -> list[Values]:
         """The KV pools, one a layer."""
         return self._pools
 
-    def hidden(self, packed: PackedStep) -> torch.Tensor:
+    def hidden(self, packed: PackedStep) -> Values:
         """Normed hidden states [R, H] of the step's output rows; writes the KV pools."""
-        arrays = (
+        no_signal = np.zeros((LEAST, self.contract.geometry.hidden_size), self._dtype)
+        inputs = (
             packed.token_ids,
             packed.positions,
             packed.phases,
@@ -94,38 +93,24 @@ class CpuRunner:
             packed.table_sliding,
             packed.table_full,
             packed.soft_index,
+            np.concatenate([no_signal, *packed.soft_parts]),
+            packed.output_rows,
         )
-        inputs = [torch.from_numpy(array) for array in arrays]
-        zeros = torch.zeros(LEAST, self.contract.geometry.hidden_size, dtype=self._dtype)
-        inputs.append(torch.cat([zeros, *packed.soft_parts]))
-        inputs.append(torch.from_numpy(packed.output_rows))
-        hidden: torch.Tensor = self._step.run([*inputs, *self._pools])[0]
-        return hidden
+        return self._step.run([*inputs, *self._pools])[0]
 
-    def read(self, hidden: torch.Tensor, packed: PackedStep) -> HeadOutput:
+    def read(self, hidden: Values, packed: PackedStep) -> HeadOutput:
         """The read head over hidden rows [R, H] and their labels."""
-        outputs = self._head.run([hidden, torch.from_numpy(packed.label_ids)])
-        return HeadOutput(*(tensor.numpy() for tensor in outputs))
+        return HeadOutput(*self._head.run([hidden, packed.label_ids]))
 
-    def denoise(self, hidden: torch.Tensor, packed: PackedStep) -> DenoiseOutput:
+    def denoise(self, hidden: Values, packed: PackedStep) -> DenoiseOutput:
         """The denoise head over hidden rows [D, H] at their temperatures."""
-        arrays = (packed.temperature, packed.draws)
-        outputs = self._denoise.run([hidden, *(torch.from_numpy(array) for array in arrays)])
-        argmax, candidate, entropy, log_prob, candidate_log_prob, soft = outputs
-        return DenoiseOutput(
-            argmax.numpy(),
-            candidate.numpy(),
-            entropy.numpy(),
-            log_prob.numpy(),
-            candidate_log_prob.numpy(),
-            soft,
-        )
+        return DenoiseOutput(*self._denoise.run([hidden, packed.temperature, packed.draws]))
 
     def run(self, packed: PackedStep) -> StepOutput:
         """One execution: all layers over the packed rows, then the heads that have rows."""
         return self.heads(self.hidden(packed), packed)
 
-    def heads(self, hidden: torch.Tensor, packed: PackedStep) -> StepOutput:
+    def heads(self, hidden: Values, packed: PackedStep) -> StepOutput:
         """Both heads over the step's hidden rows, read rows first."""
         reads, denoised = len(packed.label_ids), len(packed.temperature)
         return StepOutput(
@@ -134,20 +119,19 @@ class CpuRunner:
         )
 
     @property
-    def embedding(self) -> torch.Tensor:
+    def embedding(self) -> Values:
         """The token table [V, H], tied with the head."""
         return self._weights["embed_tokens.weight"]
 
 
 def _check_builder(contract: EngineContract) -> None:
-    built, running = contract.builder.get("torch"), torch.__version__
+    built, running = contract.builder.get("torch"), libtorch.version()
     if built != running:
         raise EngineError(
             f"the engine was built with torch {built}, this server runs torch {running}; rebuild "
             "it with `python -m build_engine`."
         )
-    built_for = contract.builder.get("cpu_capability")
-    here = torch.backends.cpu.get_cpu_capability()
+    built_for, here = contract.builder.get("cpu_capability"), package.cpu_capability()
     if built_for != here:
         raise EngineError(
             f"the engine was built for {built_for} CPUs, this one offers {here}; rebuild it here."

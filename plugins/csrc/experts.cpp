@@ -9,6 +9,10 @@
 namespace dg {
 namespace {
 
+// Rows that an expert has on average in a block of rows, at least: fewer, and its weights come from
+// memory more often than the products take.
+constexpr int64_t kLeastRows = 128;
+
 // The (row, choice) pairs in order of their expert; within an expert in order of row.
 struct Grouping {
   std::vector<int64_t> starts;   // [experts + 1]
@@ -156,8 +160,16 @@ template <class T> class Experts {
 
 }  // namespace
 
+// Rows are taken in blocks, so that the workspaces stay small, and near: a row never depends on others.
 template <class T> void routed_experts(const ExpertShape& shape, const ExpertTensors<T>& tensors) {
-  if (shape.rows > 0) Experts<T>(shape, tensors).run();
+  if (shape.rows == 0) return;
+  const int64_t least = kLeastRows * shape.experts / std::max<int64_t>(shape.choices, 1);
+  const int64_t blocks = std::max<int64_t>(shape.rows / std::max<int64_t>(least, 1), 1);
+  for_row_blocks(shape.rows, (shape.rows + blocks - 1) / blocks, [&](int64_t first, int64_t count) {
+    ExpertShape part = shape;
+    part.rows = count;
+    Experts<T>(part, tensors.from(first, shape)).run();
+  });
 }
 
 template void routed_experts<float>(const ExpertShape&, const ExpertTensors<float>&);

@@ -22,6 +22,11 @@ template <class T> struct ExpertTensors {
   const T* gate_up;        // [experts, 2 * inner, hidden] or panels
   const T* down;           // [experts, hidden, inner] or panels
   T* out;                  // [rows, hidden]
+
+  ExpertTensors from(int64_t row, const ExpertShape& shape) const {
+    return {x + row * shape.hidden, ids + row * shape.choices, weights + row * shape.choices, gate_up,
+            down, out + row * shape.hidden};
+  }
 };
 template <class T> void routed_experts(const ExpertShape& shape, const ExpertTensors<T>& tensors);
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plugins import loader
+from plugins import library as kernels
 from plugins.philox import key_of, philox4x32, uniform
 
 SOURCE = """
@@ -35,8 +35,8 @@ extern "C" void words(const int64_t* draws, uint32_t block, uint32_t stream, uin
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     directory = tmp_path_factory.mktemp("random")
     (directory / "random.cpp").write_text(SOURCE)
-    include = Path(loader.__file__).parent / "csrc"
-    command = [*loader.find_toolchain().command, *loader._FLAGS, f"-I{include}", "-shared"]
+    include = Path(kernels.__file__).parent / "csrc"
+    command = [*kernels.find_toolchain().command, *kernels._FLAGS, f"-I{include}", "-shared"]
     target = directory / "random.so"
     subprocess.run([*command, str(directory / "random.cpp"), "-o", str(target)], check=True)
     return ctypes.CDLL(str(target))

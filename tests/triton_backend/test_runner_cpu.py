@@ -12,7 +12,7 @@ import torch
 from transformers import DiffusionGemmaForBlockDiffusion
 
 from benchmarks.parity import PATHS, make_requests
-from benchmarks.session import Policy, Session, read_request
+from benchmarks.session import Policy, Session, as_tensor, read_request
 from build_engine.contract import load_contract
 from build_engine.errors import EngineError
 from tests.oracle import encode, read_logits
@@ -51,7 +51,7 @@ def truth(
 def poison(session: Session) -> None:
     """Fill the page pools with what no read may see."""
     for pool in session.tap.runner.pools:
-        pool.fill_(float("nan"))
+        pool.fill(np.nan)
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "batched"])
@@ -98,7 +98,8 @@ def test_fused_and_split_write_the_same_keys_and_values(
         session.serve([longest], policy)
         pages = -(-count // page)
         # A fresh scheduler hands out pages 0, 1, 2, ... in order.
-        written.append([p[:pages].transpose(0, 1).flatten(1, 2) for p in session.tap.runner.pools])
+        pools = [as_tensor(pool[:pages]) for pool in session.tap.runner.pools]
+        written.append([pool.transpose(0, 1).flatten(1, 2) for pool in pools])
     cache = encode(model, list(longest.prompt_ids))
     for layer, (fused, split, chunked) in enumerate(zip(*written, strict=True)):
         for other in (split, chunked):

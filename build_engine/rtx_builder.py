@@ -1,0 +1,145 @@
+"""Builds one TensorRT-RTX plan from an ONNX file on any machine; the only file that names the API.
+
+No GPU is asked: kernels are compiled at run time, for the compute capabilities a plan was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorrt_rtx_bindings as trt
+
+from build_engine.bindings import Binding, Signature
+from build_engine.errors import EngineError
+
+VERSION: str = trt.__version__
+COMPUTE_CAPABILITIES = {
+    f"{name[2:-1]}.{name[-1]}": value
+    for name, value in trt.ComputeCapability.__members__.items()
+    if name.startswith("SM")
+}
+_DTYPES = {
+    trt.DataType.FLOAT: "float32",
+    trt.DataType.BF16: "bfloat16",
+    trt.DataType.INT32: "int32",
+    trt.DataType.INT64: "int64",
+}
+
+
+@dataclass(frozen=True)
+class Range:
+    """Smallest, usual and largest value of a dynamic size."""
+
+    least: int
+    usual: int
+    most: int
+
+
+class _Log(trt.ILogger):
+    """Keeps the first error, which names the cause; what follows are its consequences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[str] = []
+
+    def log(self, severity: Any, message: str) -> None:
+        if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+            self.errors.append(" ".join(message.split()))
+
+
+class _Progress(trt.IProgressMonitor):
+    """Tells the innermost phase of a build and how far it is."""
+
+    def __init__(self, name: str, report: Callable[[str], None]) -> None:
+        super().__init__()
+        self._name, self._report, self._steps = name, report, dict[str, int]()
+
+    def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:  # noqa: ARG002
+        self._steps[phase_name] = num_steps
+        self._report(f"build {self._name}: {phase_name}")
+
+    def step_complete(self, phase_name: str, step: int) -> bool:
+        self._report(f"build {self._name}: {phase_name}, {step + 1} of {self._steps[phase_name]}")
+        return True
+
+    def phase_finish(self, phase_name: str) -> None:
+        self._steps.pop(phase_name, None)
+
+
+def build_plan(
+    model: Path,
+    signature: Signature,
+    sizes: Mapping[str, Range],
+    capabilities: Sequence[str],
+    report: Callable[[str], None],
+) -> bytes:
+    """The plan of an ONNX model, its inputs and outputs those of the signature.
+
+    Raises:
+        EngineError: the parser or the builder refuses the graph, or a binding differs.
+    """
+    log = _Log()
+    builder = trt.Builder(log)
+    network = builder.create_network(0)
+    parser = trt.OnnxParser(network, log)
+    if not parser.parse_from_file(str(model)):
+        why = parser.get_error(0).desc() if parser.num_errors else "no reason given"
+        raise EngineError(f"TensorRT-RTX {VERSION} does not read {model.name}: {why}.")
+    _check_bindings(network, signature, model.stem)
+    _allow_decomposition(network)
+    config = builder.create_builder_config()
+    config.add_optimization_profile(_profile(builder, signature.inputs, sizes))
+    config.num_compute_capabilities = len(capabilities)
+    for n, capability in enumerate(capabilities):
+        config.set_compute_capability(COMPUTE_CAPABILITIES[capability], n)
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    progress = _Progress(model.stem, report)
+    config.progress_monitor = progress
+    plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        why = log.errors[0] if log.errors else "no reason given"
+        raise EngineError(f"TensorRT-RTX {VERSION} does not build {model.stem}: {why}")
+    return bytes(plan)
+
+
+def _check_bindings(network: Any, signature: Signature, name: str) -> None:
+    found = [network.get_input(n) for n in range(network.num_inputs)]
+    found += [network.get_output(n) for n in range(network.num_outputs)]
+    wanted = [*signature.inputs, *signature.outputs]
+    for tensor, binding in zip(found, wanted, strict=True):
+        dtype = _DTYPES.get(tensor.dtype, str(tensor.dtype))
+        sizes = list(zip(tensor.shape, binding.shape, strict=False))
+        same = len(tensor.shape) == len(binding.shape) and all(
+            size == wish if isinstance(wish, int) else size == -1 for size, wish in sizes
+        )
+        if (tensor.name, dtype) != (binding.name, binding.dtype) or not same:
+            raise EngineError(
+                f"{name}: TensorRT-RTX has {tensor.name} {dtype} {list(tensor.shape)} where the "
+                f"contract has {binding.name} {binding.dtype} {list(binding.shape)}."
+            )
+
+
+def _allow_decomposition(network: Any) -> None:
+    """Attention without a fused kernel, as in fp32 or of heads of 512, is built from plain ops."""
+    for n in range(network.num_layers):
+        layer = network.get_layer(n)
+        if layer.type == trt.LayerType.ATTENTION_OUTPUT:
+            # The bindings hand layers out as their base class.
+            layer.__class__ = trt.IAttentionOutputLayer
+            layer.attention.decomposable = True
+
+
+def _profile(builder: Any, inputs: Sequence[Binding], sizes: Mapping[str, Range]) -> Any:
+    profile = builder.create_optimization_profile()
+    for binding in inputs:
+        ranges = [Range(s, s, s) if isinstance(s, int) else sizes[s] for s in binding.shape]
+        profile.set_shape(
+            binding.name,
+            [size.least for size in ranges],
+            [size.usual for size in ranges],
+            [size.most for size in ranges],
+        )
+    return profile
