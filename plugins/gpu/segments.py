@@ -1,0 +1,87 @@
+"""Where a program of the attention finds its query rows and which keys they see; knows no sums."""
+
+import triton
+import triton.language as tl
+
+from plugins.spec import COMMITTED, FIRST_ROW, PHASE, ROW_COUNT, SEGMENT_FIELDS, TABLE_ROW, Phase
+
+_FIRST_ROW = tl.constexpr(FIRST_ROW)
+_ROW_COUNT = tl.constexpr(ROW_COUNT)
+_PHASE = tl.constexpr(PHASE)
+COMMITTED_AT = tl.constexpr(COMMITTED)
+_TABLE_ROW = tl.constexpr(TABLE_ROW)
+_FIELDS = tl.constexpr(SEGMENT_FIELDS)
+_DENOISE = tl.constexpr(int(Phase.DENOISE))
+_LOCATED = tl.constexpr(64)
+
+
+@triton.jit
+def _locate(segments, count, block, TOKENS: tl.constexpr):
+    """(segment, first token in it) of a block of query tokens; (`count`, _) past the last.
+
+    Blocks are numbered through the segments, each of which starts a new one, so no list of blocks
+    has to be made. Only `row_count` is read of a segment without rows.
+    """
+    passed = tl.full((), 0, tl.int32)
+    before = tl.full((), 0, tl.int32)
+    total = tl.full((), 0, tl.int32)
+    for start in range(0, count, _LOCATED):
+        index = start + tl.arange(0, _LOCATED)
+        rows = tl.load(segments + index * _FIELDS + _ROW_COUNT, index < count, 0)
+        ends = total + tl.cumsum((rows + TOKENS - 1) // TOKENS, 0)
+        over = (ends <= block) & (index < count)
+        passed += tl.sum(over.to(tl.int32), 0)
+        before = tl.maximum(before, tl.max(tl.where(over, ends, 0), 0))
+        total = tl.max(ends, 0)
+    return passed, (block - before) * TOKENS
+
+
+@triton.jit
+def bounds(segment, first_token, plan: tl.constexpr):
+    """What a block's rows may read, as positions of their table row: [low, top), [scratch, high).
+
+    `segment` points at the segment's fields. A causal block has no scratch range: its own keys
+    follow the committed ones. A canvas's keys start on the page after those.
+    """
+    WINDOW: tl.constexpr = plan.shape.window
+    PAGE: tl.constexpr = plan.shape.page
+    rows = tl.load(segment + _ROW_COUNT)
+    committed = tl.load(segment + COMMITTED_AT)
+    canvas = tl.load(segment + _PHASE) == _DENOISE
+    low = tl.full((), 0, tl.int32)
+    if WINDOW > 0:
+        low = tl.maximum(0, committed + tl.where(canvas, 0, first_token) - WINDOW + 1)
+    last = committed + tl.minimum(first_token + plan.tokens, rows)
+    scratch = tl.where(canvas, (committed + PAGE - 1) // PAGE * PAGE, last)
+    top = tl.where(canvas, committed, last)
+    return low, top, scratch, tl.where(canvas, scratch + rows, last), canvas
+
+
+@triton.jit
+def block_of(segments, table, segment_count, table_width, plan: tl.constexpr):
+    """(segment's pointer, its table row's, is there one, query heads, place) of this program.
+
+    Query heads [rows] count through q and the output; `place` is (first token,
+    token of each row, which rows live, key/value head, first position, one past the last, first
+    column of v).
+    """
+    PARTS: tl.constexpr = plan.width // plan.values
+    GROUP: tl.constexpr = plan.shape.group
+    # Later blocks of a causal segment read more keys, so they come first.
+    block = tl.num_programs(0) - 1 - tl.program_id(0)
+    head = tl.program_id(1)
+    index, first_token = _locate(segments, segment_count, block, plan.tokens)
+    segment = segments + index * _FIELDS
+    busy = index < segment_count
+    rows = tl.load(segment + _ROW_COUNT, busy, 0)
+    table += tl.load(segment + _TABLE_ROW, busy, 0).to(tl.int64) * table_width
+    row = tl.arange(0, plan.rows)
+    token = first_token + row // GROUP
+    alive = (row < plan.tokens * GROUP) & (token < rows)
+    query = tl.load(segment + _FIRST_ROW, busy, 0).to(tl.int64) + token
+    query = query * plan.shape.query_heads + head * GROUP + row % GROUP
+    split = tl.program_id(2) // PARTS
+    begin = split * plan.span
+    end = begin + plan.span if plan.span else 2147483647
+    place = (first_token, token, alive, head, begin, end, tl.program_id(2) % PARTS * plan.values)
+    return segment, table, busy, query, place
