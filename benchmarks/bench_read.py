@@ -22,7 +22,7 @@ from transformers.utils import logging as transformers_logging
 from benchmarks.hf_peer import HfPeer
 from benchmarks.machine_floor import floor_seconds
 from benchmarks.midsize import midsize_checkpoint, midsize_engine
-from benchmarks.read_report import MOST_REST_MIB, Figures, write_report
+from benchmarks.read_report import MOST_REST_MIB, Figures, Reading, write_report
 from benchmarks.session import Policy, Session, read_request
 from benchmarks.timing import alternate, emit, medians
 from triton_backend.core import Request
@@ -82,7 +82,7 @@ def measure(dtype: str, rounds: dict[int, int], figures: Figures) -> None:
         times = alternate(_paths(peer, session, requests), repeats)
         after, _ = floor_seconds(geometry, count * (PROMPT + CANVAS), DTYPES[dtype])
         floor = min(before, after)
-        figures.add(dtype, count, medians(times), floor, flops)
+        figures.points[dtype, count] = Reading(medians(times), floor, flops)
 
 
 def check(figures: Figures) -> None:
