@@ -16,6 +16,7 @@ from build_engine.errors import EngineError
 from plugins import libtorch, package
 from plugins.errors import PluginError
 from triton_backend.mapped import Values, map_weights, zeroed
+from triton_backend.memory import Growth
 from triton_backend.pack import LEAST
 from triton_backend.runner import DenoiseOutput, HeadOutput, StepOutput
 
@@ -26,6 +27,8 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
     "bfloat16": np.dtype(np.uint16),
 }
+# In bytes. Less, and page faults take a measurable part of the executions of many rows.
+_MOST_GROWTH = 64 << 20
 
 
 class CpuRunner:
@@ -39,6 +42,7 @@ class CpuRunner:
         self.contract = contract
         self._dtype = _DTYPES[contract.dtype]
         self._pools: list[Values] = []
+        self._growth = Growth(_MOST_GROWTH)
         _check_builder(contract)
         if threads:
             package.set_num_threads(threads)
@@ -74,6 +78,7 @@ class CpuRunner:
             raise EngineError(
                 f"the KV pool of {pages} pages needs {size} MiB, more than this machine gives."
             ) from error
+        self._growth = Growth(_MOST_GROWTH)
 
     @property
     def pools(self) -> list[Values]:
@@ -96,7 +101,9 @@ class CpuRunner:
             np.concatenate([no_signal, *packed.soft_parts]),
             packed.output_rows,
         )
-        return self._step.run([*inputs, *self._pools])[0]
+        hidden = self._step.run([*inputs, *self._pools])[0]
+        self._growth.bound()
+        return hidden
 
     def read(self, hidden: Values, packed: PackedStep) -> HeadOutput:
         """The read head over hidden rows [R, H] and their labels."""
