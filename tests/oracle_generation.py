@@ -20,7 +20,7 @@ from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
     EntropyBoundSamplerConfig,
 )
 
-from plugins.philox import philox4x32, uniform
+from plugins.philox import key_of, philox4x32, uniform
 from plugins.spec import Stream
 from triton_backend.accept import EntropyBound
 from triton_backend.core import Request
@@ -48,7 +48,7 @@ def gumbel_scores(probabilities: Tensor, seed: int, positions: np.ndarray, step:
     counter[..., 1] = positions[:, None]
     counter[..., 2] = step
     counter[..., 3] = Stream.CANDIDATE
-    key = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)
+    key = key_of(np.array(seed, np.uint64).astype(np.int64))
     words = philox4x32(key, counter.reshape(-1, 4)).reshape(width, vocab, 4)
     drawn = uniform(np.take_along_axis(words, (ids & 3)[None, :, None], 2)[..., 0])
     return probabilities.log() - torch.from_numpy(np.log(-np.log(drawn.astype(np.float64))))

@@ -8,10 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from plugins.philox import philox4x32
+from plugins.philox import key_of, philox4x32
 from plugins.spec import Stream
-
-_LOW = 0xFFFFFFFF
 
 
 def uniform_ids(
@@ -25,6 +23,6 @@ def uniform_ids(
     counter[:, 1] = positions
     counter[:, 2] = step
     counter[:, 3] = stream
-    key = np.array([seed & _LOW, seed >> 32 & _LOW], np.uint32)
+    key = key_of(np.array(seed, np.uint64).astype(np.int64))
     words = philox4x32(key, counter)[:, 0].astype(np.uint64)
     return (words * np.uint64(vocab_size) >> np.uint64(32)).astype(np.int64)

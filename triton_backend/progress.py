@@ -21,7 +21,7 @@ from triton_backend.core import (
     SplitReason,
 )
 from triton_backend.page_pool import pages_for
-from triton_backend.work import Work
+from triton_backend.work import CanvasPart, Work
 
 if TYPE_CHECKING:
     from triton_backend.denoise import CanvasState
@@ -67,9 +67,8 @@ class Progress:
         phase = Phase.COMMIT if self.commits else Phase.PREFILL
         return Segment(self.request.key, PROMPT, phase, ids, self.computed, self._context)
 
-    def canvas_segment(self, canvas: int) -> Segment:
+    def canvas_segment(self, canvas: int, part: CanvasPart) -> Segment:
         """A canvas's next step over the whole context, on scratch pages no other canvas has."""
-        part = self.work.part(canvas)
         return Segment(
             key=self.request.key,
             canvas=canvas,

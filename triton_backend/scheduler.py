@@ -121,7 +121,7 @@ class Scheduler:
                 if not room.fits(len(part.token_ids), len(part.slots)):
                     return
                 room.take(len(part.token_ids), len(part.slots))
-                yield progress.canvas_segment(index)
+                yield progress.canvas_segment(index, part)
 
     def _contexts(self, room: Room, now: float) -> Iterator[Progress]:
         """Requests to extend while there is room: commits, prompts of running ones, new ones."""
@@ -162,7 +162,7 @@ class Scheduler:
                 return
             room.take(len(part.token_ids), len(part.slots))
             positions += len(part.token_ids)
-            yield progress.canvas_segment(index)
+            yield progress.canvas_segment(index, part)
 
     def _split(
         self, part: CanvasPart, positions: int, room: Room, has_chunk: bool

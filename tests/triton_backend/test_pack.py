@@ -5,8 +5,9 @@ import time
 import numpy as np
 
 from plugins.spec import Phase
-from tests.triton_backend.fakes import PAGE
+from tests.triton_backend.fakes import PAGE, make_denoising
 from triton_backend.core import PROMPT, Segment, Step
+from triton_backend.denoise import CanvasState
 from triton_backend.pack import pack
 
 
@@ -89,3 +90,21 @@ def test_a_full_step_packs_in_about_a_millisecond():
         seconds.append(time.perf_counter() - started)
     assert len(packed.token_ids) == 2560
     assert min(seconds) < 0.005
+
+
+def test_each_canvas_takes_its_own_soft_vectors_and_a_first_step_takes_none():
+    """B22: self-conditioning is lost, or a neighbour's is taken."""
+    denoising = make_denoising(seed=2**64 - 1, steps=4)
+
+    def canvas(key, soft, steps):
+        state = CanvasState(np.zeros(2, np.int64), np.zeros(2, np.bool_), steps=steps, soft=soft)
+        return Segment(key, 0, Phase.DENOISE, (5, 6), 0, (key,), denoising=denoising, state=state)
+
+    first, second = np.full((2, 8), 1.0), np.full((2, 8), 2.0)
+    packed = pack_them(canvas(1, first, 1), canvas(2, None, 0), canvas(3, second, 2))
+    assert packed.soft_parts[0] is first
+    assert packed.soft_parts[1] is second
+    assert packed.soft_index.tolist() == [2, 3, 0, 0, 4, 5]
+    assert packed.output_rows.tolist() == [0, 1, 2, 3, 4, 5]
+    assert packed.draws.tolist() == [[-1, p, s] for s in (1, 0, 2) for p in (0, 1)]
+    assert packed.temperature.tolist() == [denoising.temperature(s) for s in (1, 1, 0, 0, 2, 2)]
