@@ -50,7 +50,7 @@ def main(engine: Path, pages: int) -> None:
     session.serve(requests)
     resident, peak = status_bytes("VmRSS"), status_bytes("VmHWM")
     file = engine / "weights.safetensors"
-    weights, pool = file.stat().st_size, session.contract.pool_bytes(pages)
+    weights, pool = file.stat().st_size, session.contract.pool_bytes(pages, pages)
     found = {
         "resident": resident,
         "peak": peak,

@@ -20,8 +20,9 @@ from triton_backend.counters import Counters
 from triton_backend.denoise import CanvasState
 from triton_backend.execute import run
 from triton_backend.fusion import StepLimits
+from triton_backend.kv_cache import KvCache, KvShape
 from triton_backend.pack import PackedStep
-from triton_backend.page_pool import PagePool
+from triton_backend.policy import Policy as SchedulerPolicy
 from triton_backend.reading import Reading
 from triton_backend.runner import StepOutput
 from triton_backend.runner_cpu import CpuRunner
@@ -35,10 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Policy:
-    """How a session fills its executions; 0 tokens means the engine's own limit."""
+    """How a session fills its executions; 0 tokens means the engine's own limit.
+
+    `reuse` keeps prefixes for later requests of the same batch.
+    """
 
     max_step_tokens: int = 0
     fusion: bool = True
+    reuse: bool = False
 
 
 def as_tensor(values: Any) -> Tensor:
@@ -57,9 +62,9 @@ class HiddenTap:
         self.contract = runner.contract
         self.last: Any = None
 
-    def create_pools(self, pages: int) -> None:
+    def create_pools(self, full_pages: int, sliding_pages: int) -> None:
         """Allocate the KV pools."""
-        self.runner.create_pools(pages)
+        self.runner.create_pools(full_pages, sliding_pages)
 
     def run(self, packed: PackedStep) -> StepOutput:
         """One execution, its hidden rows kept."""
@@ -84,7 +89,7 @@ class Session:
     def __init__(self, engine: Path, pages: int = 512, threads: int = 0) -> None:
         self.contract = load_contract(engine, verify=False)
         self.tap = HiddenTap(self._runner(engine, threads))
-        self.tap.create_pools(pages)
+        self.tap.create_pools(pages, pages)
         self.pages = pages
         self.logits: dict[int, Tensor] = {}
         self.states: dict[int, list[tuple[int, CanvasState]]] = {}
@@ -101,9 +106,11 @@ class Session:
                 max_output_rows=limits.max_output_rows,
                 max_context=limits.max_context,
             ),
-            PagePool(self.pages),
-            self.contract.page_size,
-            policy.fusion,
+            KvCache(
+                KvShape(self.contract.page_size, self.contract.window, self.pages, self.pages),
+                policy.reuse,
+            ),
+            SchedulerPolicy(fusion=policy.fusion),
             Counters(),
             self._work,
         )

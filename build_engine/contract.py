@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from build_engine.contract_check import check_values
 from build_engine.errors import EngineError
 
 FORMAT_VERSION = 2
@@ -91,15 +92,24 @@ class EngineContract:
     @property
     def kv_page_bytes(self) -> int:
         """Bytes of one KV page over all layers, keys and values together."""
+        return self.group_page_bytes(False) + self.group_page_bytes(True)
+
+    @property
+    def window(self) -> int:
+        """Window of the sliding layers in positions, 0 without any."""
+        return max(map(self.geometry.window, range(self.geometry.num_layers)))
+
+    def group_page_bytes(self, sliding: bool) -> int:
+        """Bytes of one page over the layers of a KV group, keys and values together."""
         geometry = self.geometry
-        per_token = sum(
-            geometry.kv_heads(n) * geometry.head_dim(n) for n in range(geometry.num_layers)
-        )
+        layers = (n for n in range(geometry.num_layers) if geometry.is_sliding(n) is sliding)
+        per_token = sum(geometry.kv_heads(n) * geometry.head_dim(n) for n in layers)
         return 2 * self.page_size * per_token * DTYPE_BYTES[self.dtype]
 
-    def pool_bytes(self, pages: int) -> int:
-        """Bytes of a KV pool of `pages` pages."""
-        return pages * self.kv_page_bytes
+    def pool_bytes(self, full_pages: int, sliding_pages: int) -> int:
+        """Bytes of the KV pools of both groups."""
+        full, sliding = (self.group_page_bytes(sliding) for sliding in (False, True))
+        return full_pages * full + sliding_pages * sliding
 
     def to_json(self) -> str:
         """Stable text form: same contract, same bytes."""
@@ -112,7 +122,9 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def _typed(cls: type, values: dict[str, Any], where: str) -> Any:
+def _typed(cls: type, values: object, where: str) -> Any:
+    if not isinstance(values, dict):
+        raise EngineError(f"{where} is {values!r}, it must be a JSON object; rebuild it.")
     known = {entry.name for entry in dataclasses.fields(cls)}
     unknown, missing = sorted(set(values) - known), sorted(known - set(values))
     if unknown or missing:
@@ -135,9 +147,10 @@ def parse_contract(values: dict[str, Any], where: str = CONTRACT_FILE) -> Engine
             "rebuild the engine with `python -m build_engine`."
         )
     nested = dict(values)
-    nested["geometry"] = _typed(Geometry, dict(values.get("geometry", {})), f"{where} geometry")
-    nested["limits"] = _typed(Limits, dict(values.get("limits", {})), f"{where} limits")
+    nested["geometry"] = _typed(Geometry, values.get("geometry"), f"{where} geometry")
+    nested["limits"] = _typed(Limits, values.get("limits"), f"{where} limits")
     contract: EngineContract = _typed(EngineContract, nested, where)
+    check_values(values, where)
     return contract
 
 
@@ -174,10 +187,14 @@ def load_contract(directory: str | Path, verify: bool = True) -> EngineContract:
         )
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise EngineError(f"engine {directory}: {CONTRACT_FILE} is not JSON ({error}).") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise EngineError(
+            f"engine {directory}: {CONTRACT_FILE} is not JSON ({error}); rebuild the engine."
+        ) from error
     if not isinstance(values, dict):
-        raise EngineError(f"engine {directory}: {CONTRACT_FILE} is not a JSON object.")
+        raise EngineError(
+            f"engine {directory}: {CONTRACT_FILE} is not a JSON object; rebuild the engine."
+        )
     contract = parse_contract(values, str(path))
     if verify:
         verify_files(directory, contract)

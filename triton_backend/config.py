@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from triton_backend.policy import Policy, Prefill
+
 
 class ConfigError(ValueError):
     """A parameter of config.pbtxt is wrong; one sentence naming it and what would be right."""
@@ -15,18 +17,48 @@ class ConfigError(ValueError):
 class ServeConfig:
     """Parameters of the model `diffusion_gemma`; a size of 0 leaves the choice to the server.
 
-    `kv_cache_pages` and `kv_cache_bytes` both size the page pool, so at most one is given;
+    `kv_cache_pages` (of the full-attention layers) and `kv_cache_bytes` (of both groups) size the
+    KV cache, so at most one is given; `kv_sliding_pages` are those of the sliding layers;
+    `prefix_cache` keeps the keys and values of earlier prompts for later ones;
     `max_step_tokens` is the rows of one execution, within what the engine was built for;
-    `max_queue_size` requests may wait for their first execution; `threads` 0 keeps the default.
+    `prefill` to `check_invariants` are those of `triton_backend.policy`;
+    `max_queue_size` requests may wait for their first execution; `threads` 0 keeps the default;
+    `kernel_cache` is a directory where TensorRT-RTX keeps the kernels it compiles here;
+    `cuda_graphs` lets TensorRT engines replay executions that recur.
     """
 
     engine_dir: str
     kv_cache_pages: int = 0
     kv_cache_bytes: int = 0
+    kv_sliding_pages: int = 0
+    prefix_cache: bool = True
     max_step_tokens: int = 0
     fusion: bool = True
+    prefill: str = "chunked"
+    token_budget: int = 0
+    ageing_seconds: float = 30.0
+    queue_timeout: float = 0.0
+    fairness: bool = False
+    strict_order: bool = True
+    check_invariants: bool = False
     max_queue_size: int = 1024
     threads: int = 0
+    kernel_cache: str = ""
+    cuda_graphs: bool = True
+
+    @property
+    def policy(self) -> Policy:
+        """How the scheduler chooses."""
+        return Policy(
+            fusion=self.fusion,
+            prefill=Prefill(self.prefill),
+            token_budget=self.token_budget,
+            ageing_seconds=self.ageing_seconds,
+            queue_timeout=self.queue_timeout,
+            fair=self.fairness,
+            strict=self.strict_order,
+            check=self.check_invariants,
+        )
 
 
 @dataclass(frozen=True)
@@ -92,6 +124,23 @@ def _read_switch(name: str, text: str) -> bool:
     return text == "on"
 
 
+def _read_seconds(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ConfigError(f"Parameter {name} is {text!r}, seconds are needed.") from None
+    if not 0 <= value < float("inf"):
+        raise ConfigError(f"Parameter {name} is {text}, seconds from 0 on are needed.")
+    return value
+
+
+def _read_prefill(name: str, text: str) -> str:
+    known = [prefill.value for prefill in Prefill]
+    if text not in known:
+        raise ConfigError(f"Parameter {name} is {text!r}, one of {', '.join(known)} is needed.")
+    return text
+
+
 def _read_least_one(name: str, text: str) -> int:
     return _read_count(name, text, least=1)
 
@@ -100,8 +149,19 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "engine_dir": lambda _, text: text,
     "kv_cache_pages": _read_count,
     "kv_cache_bytes": _read_count,
+    "kv_sliding_pages": _read_count,
+    "prefix_cache": _read_switch,
     "max_step_tokens": _read_count,
     "fusion": _read_switch,
+    "prefill": _read_prefill,
+    "token_budget": _read_count,
+    "ageing_seconds": _read_seconds,
+    "queue_timeout": _read_seconds,
+    "fairness": _read_switch,
+    "strict_order": _read_switch,
+    "check_invariants": _read_switch,
     "max_queue_size": _read_least_one,
     "threads": _read_count,
+    "kernel_cache": lambda _, text: text,
+    "cuda_graphs": _read_switch,
 }

@@ -5,7 +5,7 @@ Owns values only; knows no policy, no arrays, no engine and no server.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from plugins.spec import Phase
 
 if TYPE_CHECKING:
     from triton_backend.denoise import CanvasState, Denoising
+    from triton_backend.kv_cache import Pages
     from triton_backend.reads import ReadResult
 
 PROMPT = -1
@@ -51,6 +52,7 @@ class SplitReason(Enum):
     BUDGET = "budget"
     LENGTH = "length"
     DISABLED = "disabled"
+    PAGES = "pages"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Canvas:
 
     `label_ids` holds the labels of each slot without padding; `label_columns` is the width that
     the client gave its table of labels, and that it gets back. With `denoising`, all but the last
-    of its steps denoise the slots first, everything else pinned; the last step reads.
+    of its steps denoise the slots first, everything else pinned; the last step reads. `prompt_ids`
+    follow the request's prompt for this canvas alone, as the text of its question.
     """
 
     ids: tuple[int, ...]
@@ -67,6 +70,7 @@ class Canvas:
     label_ids: tuple[tuple[int, ...], ...]
     label_columns: int
     denoising: Denoising | None = None
+    prompt_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,22 +97,30 @@ class Generation:
 class Request:
     """A valid request; `key` is the server's own and unique, whatever the client calls it.
 
-    It asks for the reads of its canvases or for a generation, never for both.
+    It asks for the reads of its canvases or for a generation, never for both. Whoever has a lower
+    `priority` goes first; prompts are shared between requests of the same `salt`; `queue_timeout`
+    in seconds, 0 for the server's own.
     """
 
     key: int
     prompt_ids: tuple[int, ...]
     canvases: tuple[Canvas, ...] = ()
     generation: Generation | None = None
+    priority: int = 0
+    tenant: str = ""
+    salt: str = ""
+    queue_timeout: float = 0.0
 
 
 @dataclass(frozen=True)
 class Segment:
     """Neighbouring rows of one request and one phase in an execution.
 
-    `committed` counts the positions whose keys and values are there before it; `pages` is its row
-    of the block table: the prompt's pages, and for a canvas its scratch pages after them. A
-    canvas in the middle of its denoising has its `state` with it, which its tokens are part of.
+    `canvas` is PROMPT for rows of the request's context; else they are the canvas's, or of its own
+    part of the prompt. `committed` counts the positions whose keys and values are there before it;
+    `pages` are its rows of the block tables: the context's pages, and for a canvas its scratch
+    pages after them. A canvas in the middle of its denoising has its `state` with it, which its
+    tokens are part of.
     """
 
     key: int
@@ -116,7 +128,7 @@ class Segment:
     phase: Phase
     token_ids: tuple[int, ...]
     committed: int
-    pages: tuple[int, ...]
+    pages: Pages
     slots: tuple[int, ...] = ()
     label_ids: tuple[tuple[int, ...], ...] = ()
     label_columns: int = 0
@@ -182,6 +194,18 @@ class Written:
     steps: tuple[int, ...]
 
 
+@dataclass
+class Timing:
+    """Seconds of one request: until its first execution, short of pages, in executions that
+    encoded its context, and in those that denoised or read its canvases (fused ones are both's)."""
+
+    queue: float = 0.0
+    kv_wait: float = 0.0
+    prefill: float = 0.0
+    denoise: float = 0.0
+    execution: float = 0.0
+
+
 @dataclass(frozen=True)
 class Reply:
     """The one final answer to a request; `reads` has one entry per canvas unless `error` is set."""
@@ -191,9 +215,10 @@ class Reply:
     written: Written | None = None
     error: RequestError | None = None
     executions: int = 0
+    preemptions: int = 0
+    cached_tokens: int = 0
     split: SplitReason | None = None
-    queue_seconds: float = 0.0
-    execution_seconds: float = 0.0
+    timing: Timing = field(default_factory=Timing)
 
     @property
     def fusion(self) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from plugins.spec import Phase
 from triton_backend.core import (
-    PROMPT,
     ErrorKind,
     Reply,
     RequestError,
@@ -30,6 +29,12 @@ class Counters:
     cancelled: int = 0
     written_tokens: int = 0
     written_canvases: int = 0
+    preemptions: int = 0
+    expired: int = 0
+    prefix_hits: int = 0
+    prefix_misses: int = 0
+    prefix_tokens: int = 0
+    context_started: int = 0
     kv_waits: int = 0
     kv_wait_seconds: float = 0.0
     step_seconds: deque[float] = field(default_factory=deque)
@@ -44,11 +49,19 @@ class Counters:
         self.step_seconds.append(result.seconds)
         for segment in step.segments:
             self.rows[segment.phase] += len(segment.token_ids)
-        prompts = [segment for segment in step.segments if segment.canvas == PROMPT]
+        prompts = [segment for segment in step.segments if segment.phase is not Phase.DENOISE]
         self.scheduled = len({segment.key for segment in step.segments})
         self.context_requests = len(prompts)
         self.context_tokens = sum(len(segment.token_ids) for segment in prompts)
-        self.denoise_requests = len({s.key for s in step.segments if s.canvas != PROMPT})
+        denoised = {s.key for s in step.segments if s.phase is Phase.DENOISE}
+        self.denoise_requests = len(denoised)
+
+    def count_prefix(self, cached: int, tokens: int) -> None:
+        """A context of so many tokens begins, some of them known already."""
+        self.prefix_hits += bool(cached)
+        self.prefix_misses += not cached
+        self.prefix_tokens += cached
+        self.context_started += tokens
 
     def count_reply(self, reply: Reply) -> None:
         """A request has got its final answer."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from build_engine.contract import EngineContract
 from triton_backend.fusion import StepLimits
+from triton_backend.kv_cache import KvShape
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,7 @@ class RequestLimits:
     max_canvas: int
     max_slots: int
     max_labels: int
-    page_size: int
-    pages: int
+    kv: KvShape
     bos_id: int
     stop_ids: frozenset[int]
     canvas_length: int
@@ -40,7 +40,7 @@ def step_limits(contract: EngineContract, max_step_tokens: int) -> StepLimits:
     )
 
 
-def request_limits(contract: EngineContract, step: StepLimits, pages: int) -> RequestLimits:
+def request_limits(contract: EngineContract, step: StepLimits, kv: KvShape) -> RequestLimits:
     """Limits of one request; a canvas is indivisible, so the step budget bounds it too."""
     return RequestLimits(
         vocab_size=contract.geometry.vocab_size,
@@ -48,8 +48,7 @@ def request_limits(contract: EngineContract, step: StepLimits, pages: int) -> Re
         max_canvas=min(contract.limits.max_canvas, step.max_tokens),
         max_slots=step.max_output_rows,
         max_labels=contract.limits.max_labels,
-        page_size=contract.page_size,
-        pages=pages,
+        kv=kv,
         bos_id=contract.bos_id,
         stop_ids=frozenset(contract.stop_ids),
         canvas_length=contract.geometry.canvas_length,

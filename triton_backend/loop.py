@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -18,6 +18,9 @@ from triton_backend.scheduler import Scheduler
 
 PUBLISH_SECONDS = 0.25
 """How old published numbers may be while the engine is busy; when it rests they are exact."""
+
+MOST_FAILURES = 3
+"""Executions that may fail one after the other before the engine counts as broken."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +60,7 @@ class EngineLoop:
         self._refusals: list[RequestError] = []
         self._live: dict[int, tuple[Request, Client]] = {}
         self._published = 0.0
+        self._failures = 0
         self._stopping = self._abandoned = self._broken = False
         self._thread: threading.Thread | None = None
 
@@ -138,6 +142,8 @@ class EngineLoop:
     def _serve(self) -> None:
         try:
             while self._collect():
+                for reply in self._scheduler.expire(time.monotonic()):
+                    self._reply(reply)
                 if self._scheduler.has_work:
                     self._step()
             self._answer_all("the server is stopping", ErrorKind.UNAVAILABLE)
@@ -149,11 +155,26 @@ class EngineLoop:
 
     def _step(self) -> None:
         step = self._scheduler.schedule(time.monotonic())
-        for news in self._scheduler.record(step, self._execute(step)):
+        for news in self._results(step):
             if isinstance(news, Reply):
                 self._reply(news)
             else:
                 self._tell(news)
+
+    def _results(self, step: Step) -> Sequence[Piece | Reply]:
+        """What a step gave; one that fails costs its own requests, several in a row the engine."""
+        try:
+            result = self._execute(step)
+        except Exception as error:
+            self._failures += 1
+            if self._failures >= MOST_FAILURES:
+                raise
+            _log.exception("an execution failed; its requests are told, the others go on")
+            why = f"the execution it was in failed: {error!r}"
+            said = RequestError("request", "was not served", why, ErrorKind.INTERNAL)
+            return self._scheduler.fail(step, said)
+        self._failures = 0
+        return self._scheduler.record(step, result)
 
     def _collect(self) -> bool:
         """Takes in what other threads left, and waits for it when idle; False ends the loop."""

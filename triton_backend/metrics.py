@@ -52,6 +52,19 @@ SPLIT = Family(
 OUTCOMES = Family("dg_requests_total", "counter", "Requests by how they ended", "outcome")
 TOKENS = Family("dg_generated_tokens_total", "counter", "Tokens of finished generations")
 CANVASES = Family("dg_generated_canvases_total", "counter", "Canvases of finished generations")
+PREEMPTIONS = Family(
+    "dg_preemptions_total", "counter", "Times a running request gave its KV pages to another"
+)
+EXPIRED = Family("dg_queue_timeouts_total", "counter", "Requests that waited too long to start")
+PREFIXES = Family(
+    "dg_prefix_lookups_total", "counter", "Contexts begun, by what was known", "found"
+)
+PREFIX_TOKENS = Family(
+    "dg_prefix_tokens_total", "counter", "Tokens of contexts begun, by where they came from", "from"
+)
+SLIDING_PAGES = Family(
+    "dg_kv_sliding_pages", "gauge", "KV pages of the sliding-window layers", "state"
+)
 KV_WAITS = Family("dg_kv_waits_total", "counter", "Requests held back for want of KV pages")
 KV_WAIT_SECONDS = Family("dg_kv_wait_seconds_total", "counter", "Seconds they were held back")
 STEP_SECONDS = Family("dg_step_seconds", "histogram", "Seconds of one execution")
@@ -70,9 +83,10 @@ class Metric(Protocol):
     def observe(self, value: float) -> None: ...
 
 
-def values(scheduler: Scheduler, ready: bool, max_requests: int, page_size: int) -> Values:
+def values(scheduler: Scheduler, ready: bool, max_requests: int) -> Values:
     """All numbers of now, but the histogram's."""
-    counters, pool = scheduler.counters, scheduler.pool
+    counters, kv = scheduler.counters, scheduler.kv
+    pool = kv.full
     found: dict[Family, Mapping[str, float]] = {
         REQUESTS: {
             "active": scheduler.num_running + scheduler.num_waiting,
@@ -85,14 +99,21 @@ def values(scheduler: Scheduler, ready: bool, max_requests: int, page_size: int)
             "max": pool.total,
             "free": pool.num_free,
             "used": pool.num_used,
-            "tokens_per": page_size,
+            "reused": pool.num_idle,
+            "tokens_per": kv.shape.page_size,
             "fraction": pool.num_used / pool.total,
+        },
+        SLIDING_PAGES: {
+            "max": kv.sliding.total,
+            "free": kv.sliding.num_free,
+            "used": kv.sliding.num_used,
+            "cached": kv.sliding.num_idle,
         },
         BATCH: {
             "total_context_tokens": counters.context_tokens,
             "generation_requests": counters.denoise_requests,
             "micro_batch_id": 0,
-            "paused_requests": 0,
+            "paused_requests": scheduler.num_preempted,
         },
         GENERAL: {"iteration_counter": counters.executions, "timestamp": int(time.time())},
         STEPS: {"": counters.executions},
@@ -106,6 +127,13 @@ def values(scheduler: Scheduler, ready: bool, max_requests: int, page_size: int)
         },
         TOKENS: {"": counters.written_tokens},
         CANVASES: {"": counters.written_canvases},
+        PREEMPTIONS: {"": counters.preemptions},
+        EXPIRED: {"": counters.expired},
+        PREFIXES: {"hit": counters.prefix_hits, "miss": counters.prefix_misses},
+        PREFIX_TOKENS: {
+            "cached": counters.prefix_tokens,
+            "computed": counters.context_started - counters.prefix_tokens,
+        },
         KV_WAITS: {"": counters.kv_waits},
         KV_WAIT_SECONDS: {"": counters.kv_wait_seconds},
         READY: {"": int(ready)},

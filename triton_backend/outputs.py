@@ -38,8 +38,8 @@ def final(reply: Reply, parsed: Parsed) -> Arrays:
     arrays: Arrays = {
         "executions": np.array([reply.executions], np.int32),
         "fusion": _text(reply.fusion),
-        "queue_ms": np.array([reply.queue_seconds * 1e3], np.float32),
-        "execution_ms": np.array([reply.execution_seconds * 1e3], np.float32),
+        "queue_ms": np.array([reply.timing.queue * 1e3], np.float32),
+        "execution_ms": np.array([reply.timing.execution * 1e3], np.float32),
         "num_input_tokens": np.array([len(reply.request.prompt_ids)], np.int32),
     }
     if reply.written is not None:

@@ -57,8 +57,12 @@ def pack(step: Step, page_size: int) -> PackedStep:
     rows = int(counts.sum())
     owner = np.repeat(np.arange(len(segments)), counts)
     offset = np.arange(rows) - first[owner]
-    table = _table(segments)
-    slots = _slots(phase, committed, owner, offset, table, page_size)
+    sliding = _table([segment.pages.sliding for segment in segments])
+    full = _table([segment.pages.full for segment in segments])
+    # A canvas starts on a page of its own, so that it never touches a committed one.
+    aligned = -(-committed // page_size) * page_size
+    start: Ints = np.where(phase == Phase.DENOISE, aligned, committed).astype(np.int64)
+    place = start[owner] + offset
     read_rows, label_ids = _reads(segments, first)
     denoise_rows, temperature, draws = _denoised(segments, first)
     soft_index, soft_parts = _soft(segments, first, rows)
@@ -66,11 +70,11 @@ def pack(step: Step, page_size: int) -> PackedStep:
         token_ids=_grown(_ints(chain.from_iterable(s.token_ids for s in segments)), 0),
         positions=_grown(committed[owner] + offset, 0),
         phases=_grown(phase[owner], int(Phase.PREFILL)).astype(np.int32),
-        slots_sliding=slots,
-        slots_full=slots,
+        slots_sliding=_slots(owner, place, sliding, page_size),
+        slots_full=_slots(owner, place, full, page_size),
         segments=_segment_rows(first, counts, phase, committed),
-        table_sliding=table,
-        table_full=table,
+        table_sliding=sliding,
+        table_full=full,
         soft_index=soft_index,
         soft_parts=soft_parts,
         output_rows=_grown(np.concatenate([read_rows, denoise_rows]), 0),
@@ -97,25 +101,15 @@ def _segment_rows(first: Ints, counts: Ints, phase: Ints, committed: Ints) -> ND
     return rows
 
 
-def _table(segments: Sequence[Segment]) -> NDArray[np.int32]:
-    width = max(len(segment.pages) for segment in segments)
-    table = np.full((max(len(segments), LEAST), max(width, LEAST)), NO_PAGE, np.int32)
-    for row, segment in zip(table, segments, strict=False):
-        row[: len(segment.pages)] = segment.pages
+def _table(rows: Sequence[tuple[int, ...]]) -> NDArray[np.int32]:
+    width = max(map(len, rows))
+    table = np.full((max(len(rows), LEAST), max(width, LEAST)), NO_PAGE, np.int32)
+    for row, pages in zip(table, rows, strict=False):
+        row[: len(pages)] = pages
     return table
 
 
-def _slots(
-    phase: Ints,
-    committed: Ints,
-    owner: Ints,
-    offset: Ints,
-    table: NDArray[np.int32],
-    page_size: int,
-) -> NDArray[np.int64]:
-    # A canvas starts on a page of its own, so that it never touches a committed one.
-    start = np.where(phase == Phase.DENOISE, -(-committed // page_size) * page_size, committed)
-    place = start[owner] + offset
+def _slots(owner: Ints, place: Ints, table: NDArray[np.int32], page_size: int) -> NDArray[np.int64]:
     pages = table[owner, place // page_size].astype(np.int64)
     assert (pages != NO_PAGE).all(), "a row has no page to write to"
     return _grown(pages * page_size + place % page_size, NO_SLOT)

@@ -19,8 +19,8 @@ from triton_backend.fields import Inputs
 from triton_backend.generation_defaults import GenerationDefaults
 from triton_backend.generation_fields import read_denoising, read_generation
 from triton_backend.limits import RequestLimits
+from triton_backend.needs import least_need
 from triton_backend.page_pool import pages_for
-from triton_backend.progress import pages_needed
 from triton_backend.questions import Question, QuestionError, build_read, parse_questions
 from triton_backend.tokenizer import Tokenizer, TokenizerError
 
@@ -168,14 +168,16 @@ class Parser:
                 f"{name} and {what}", f"have {prompt} + {more} tokens",
                 f"the limit is {limits.max_context} together",
             )  # fmt: skip
-        pages = pages_needed(request, limits.page_size)
-        if pages > limits.pages:
-            raise RequestError(
-                f"{name} and {what}",
-                f"need {pages} KV pages ({pages_for(prompt, limits.page_size)} for {prompt} tokens "
-                "of prompt)",
-                f"the server has {limits.pages}",
-            )
+        need, kv = least_need(request, limits.kv), limits.kv
+        groups = ("", need.full, kv.full_pages), (" sliding", need.sliding, kv.sliding_pages)
+        for group, pages, most in groups:
+            if pages > most:
+                mine = min(pages_for(prompt, kv.page_size), pages)
+                raise RequestError(
+                    f"{name} and {what}",
+                    f"need {pages}{group} KV pages ({mine} for {prompt} tokens of prompt)",
+                    f"the server has {most}",
+                )
 
 
 def _longest(request: Request) -> tuple[int, str]:

@@ -1,13 +1,13 @@
-"""How far one admitted request has come; changed by `record` alone.
+"""How far one request has come, and the pages it holds; `record` brings it on.
 
-Knows the request, its work and its pages, not the queue, the budget or other requests.
+Knows the request, its work and its sequences, not the queue, the budget or other requests. A
+question whose text belongs to its prompt is a branch: a sequence over the whole pages of the
+request's context, which holds the rest of the context and the question's own tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from plugins.spec import Phase
@@ -19,8 +19,11 @@ from triton_backend.core import (
     RequestError,
     Segment,
     SplitReason,
+    Step,
+    StepResult,
+    Timing,
 )
-from triton_backend.page_pool import pages_for
+from triton_backend.kv_cache import KvCache, Pages, Sequence
 from triton_backend.work import CanvasPart, Work
 
 if TYPE_CHECKING:
@@ -28,54 +31,124 @@ if TYPE_CHECKING:
     from triton_backend.reads import ReadResult
 
 
-@dataclass
+@dataclass(eq=False)
 class Progress:
-    """An admitted request with all the pages it will ever need: its context's, then scratch pages.
+    """One request from its arrival to its reply; without a `sequence` it is not running.
 
-    `computed` counts the context positions whose keys and values are there.
+    `rank` orders requests: whoever has the lower one goes first.
     """
 
     request: Request
     work: Work
-    page_size: int
-    pages: tuple[int, ...]
+    rank: tuple[float, int]
     arrived: float
-    computed: int = 0
+    page_size: int
+    sequence: Sequence | None = None
+    branches: dict[int, Sequence] = field(default_factory=dict)
     executions: int = 0
+    preemptions: int = 0
+    cached_tokens: int = 0
     split: SplitReason | None = None
     started: float | None = None
-    execution_seconds: float = 0.0
+    timing: Timing = field(default_factory=Timing)
     error: RequestError | None = None
+
+    def __lt__(self, other: Progress) -> bool:
+        return self.rank < other.rank
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it may hold pages."""
+        return self.sequence is not None
+
+    @property
+    def context(self) -> Sequence:
+        """The sequence of a running request."""
+        assert self.sequence is not None, "the request holds no pages"
+        return self.sequence
 
     @property
     def remaining(self) -> int:
-        """Context tokens still to compute: of the prompt, or of a finished canvas."""
-        return len(self.work.context_ids) - self.computed
+        """Context tokens still to compute: of the prompt, or of finished canvases."""
+        return len(self.work.context_ids) - self.context.computed
 
     @property
     def commits(self) -> bool:
         """Whether those tokens are a finished canvas's."""
-        return self.computed >= len(self.request.prompt_ids) and self.remaining > 0
+        return self.context.computed >= len(self.request.prompt_ids) and self.remaining > 0
+
+    @property
+    def grows(self) -> bool:
+        """Whether there is context left to compute, of the request or of a canvas."""
+        return self.remaining > 0 or self.next_own > 0
+
+    @property
+    def next_own(self) -> int:
+        """Tokens left of the prompt of the first canvas that has some of its own to compute."""
+        if not any(canvas.prompt_ids for canvas in self.request.canvases):
+            return 0
+        return next((n for n in map(self.own_left, self.work.pending()) if n), 0)
+
+    @property
+    def tokens_left(self) -> int:
+        """Tokens of its next canvas and of all that must be computed before it."""
+        computed = self.sequence.computed if self.sequence else 0
+        canvas = next(self.work.pending())
+        more = self.own_left(canvas) + len(self.work.part(canvas).token_ids)
+        return len(self.work.context_ids) - computed + more
 
     @property
     def done(self) -> bool:
         return self.error is not None or self.work.done
 
-    def context_segment(self, count: int) -> Segment:
-        """The next `count` context tokens."""
-        ids = self.work.context_ids[self.computed : self.computed + count]
-        phase = Phase.COMMIT if self.commits else Phase.PREFILL
-        return Segment(self.request.key, PROMPT, phase, ids, self.computed, self._context)
+    def own_ids(self, canvas: int) -> tuple[int, ...]:
+        """Tokens of the prompt that belong to one canvas alone."""
+        return self.request.canvases[canvas].prompt_ids if self.request.canvases else ()
 
-    def canvas_segment(self, canvas: int, part: CanvasPart) -> Segment:
+    def own_left(self, canvas: int) -> int:
+        """Tokens still to compute for one canvas alone, 0 for one without a prompt of its own."""
+        own = len(self.own_ids(canvas))
+        if not own:
+            return 0
+        if canvas in self.branches:
+            return len(self.work.context_ids) + own - self.branches[canvas].computed
+        return len(self.work.context_ids) % self.page_size + own
+
+    def branch_ids(self, canvas: int) -> tuple[int, ...]:
+        """All tokens before a canvas with own ones."""
+        return self.work.context_ids + self.own_ids(canvas)
+
+    def branch(self, canvas: int, kv: KvCache) -> Sequence:
+        """The branch of a canvas, begun if need be."""
+        if canvas not in self.branches:
+            tokens = len(self.work.context_ids)
+            self.branches[canvas] = kv.branch(self.context, tokens)
+        return self.branches[canvas]
+
+    def context_segment(self, count: int) -> Segment:
+        """The next `count` context tokens; the sequence has the pages."""
+        start = self.context.computed
+        ids = self.work.context_ids[start : start + count]
+        phase = Phase.COMMIT if self.commits else Phase.PREFILL
+        return Segment(self.request.key, PROMPT, phase, ids, start, self.context.pages)
+
+    def branch_segment(self, canvas: int, count: int) -> Segment:
+        """The next `count` tokens of a branch."""
+        branch = self.branches[canvas]
+        ids = self.branch_ids(canvas)[branch.computed : branch.computed + count]
+        return Segment(self.request.key, canvas, Phase.PREFILL, ids, branch.computed, branch.pages)
+
+    def canvas_segment(self, canvas: int, part: CanvasPart, scratch: Pages) -> Segment:
         """A canvas's next step over the whole context, on scratch pages no other canvas has."""
+        branch = self.branches.get(canvas)
+        pages = (branch or self.context).pages
         return Segment(
             key=self.request.key,
             canvas=canvas,
             phase=Phase.DENOISE,
             token_ids=part.token_ids,
-            committed=len(self.work.context_ids),
-            pages=self._context + self._scratch(canvas),
+            committed=len(self.work.context_ids) + len(self.own_ids(canvas)),
+            pages=pages + scratch,
             slots=part.slots,
             label_ids=part.label_ids,
             label_columns=part.label_columns,
@@ -84,58 +157,59 @@ class Progress:
         )
 
     def record(
-        self, segment: Segment, result: ReadResult | CanvasState | RequestError | None
+        self, segment: Segment, result: ReadResult | CanvasState | RequestError | None, kv: KvCache
     ) -> list[Piece]:
         """Takes in the result of one of its segments; what the client may be told because of it."""
-        if result is None:
-            self.computed += len(segment.token_ids)
-        elif isinstance(result, RequestError):
+        if isinstance(result, RequestError):
             self.error = result
+        elif result is not None:
+            pieces = self.work.record(segment.canvas, result)
+            self._prune(segment.canvas, kv)
+            return pieces
+        elif segment.canvas == PROMPT:
+            kv.advance(self.context, self.work.context_ids, len(segment.token_ids))
         else:
-            return self.work.record(segment.canvas, result)
+            ids = self.branch_ids(segment.canvas)
+            kv.advance(self.branches[segment.canvas], ids, len(segment.token_ids))
         return []
+
+    def _prune(self, canvas: int, kv: KvCache) -> None:
+        """A branch goes with its canvas."""
+        if canvas in self.branches and not self.work.wants(canvas):
+            kv.close(self.branches.pop(canvas))
+
+    def drop(self, kv: KvCache) -> None:
+        """Gives all pages back; what they held can be computed again."""
+        for branch in self.branches.values():
+            kv.close(branch)
+        self.branches.clear()
+        if self.sequence is not None:
+            kv.close(self.sequence)
+            self.sequence = None
+
+    def count(self, step: Step, result: StepResult) -> None:
+        """It was part of an execution."""
+        phases = {s.phase for s in step.segments if s.key == self.request.key}
+        self.executions += 1
+        self.timing.execution += result.seconds
+        if Phase.DENOISE in phases:
+            self.timing.denoise += result.seconds
+        if phases != {Phase.DENOISE}:
+            self.timing.prefill += result.seconds
+        if self.started is None:
+            self.started = result.started
+            self.timing.queue = result.started - self.arrived
 
     def reply(self) -> Reply:
         """The final answer of a request that is done."""
-        queued = 0.0 if self.started is None else self.started - self.arrived
         return Reply(
             request=self.request,
             reads=() if self.error else self.work.reads,
             written=None if self.error else self.work.written,
             error=self.error,
             executions=self.executions,
+            preemptions=self.preemptions,
+            cached_tokens=self.cached_tokens,
             split=self.split,
-            queue_seconds=queued,
-            execution_seconds=self.execution_seconds,
+            timing=self.timing,
         )
-
-    @property
-    def _context(self) -> tuple[int, ...]:
-        return self.pages[: pages_for(len(self.work.context_ids), self.page_size)]
-
-    def _scratch(self, canvas: int) -> tuple[int, ...]:
-        if self.request.generation is not None:
-            return self.pages[context_pages(self.request, self.page_size) :]
-        first, last = list(pairwise(self._bounds()))[canvas]
-        return self.pages[first:last]
-
-    def _bounds(self) -> Iterator[int]:
-        widths = (pages_for(len(c.ids), self.page_size) for c in self.request.canvases)
-        return accumulate(widths, initial=context_pages(self.request, self.page_size))
-
-
-def context_pages(request: Request, page_size: int) -> int:
-    """Pages of the longest context a request can come to; its last canvas is never committed."""
-    tokens = len(request.prompt_ids)
-    if (asked := request.generation) is not None:
-        tokens += (asked.max_tokens - 1) // asked.canvas_length * asked.canvas_length
-    return pages_for(tokens, page_size)
-
-
-def pages_needed(request: Request, page_size: int) -> int:
-    """Pages a request holds from its first execution to its reply."""
-    widths = [len(canvas.ids) for canvas in request.canvases]
-    if request.generation is not None:
-        widths.append(request.generation.canvas_length)
-    scratch = sum(pages_for(width, page_size) for width in widths)
-    return context_pages(request, page_size) + scratch

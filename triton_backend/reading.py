@@ -40,6 +40,9 @@ class Reading:
     def written(self) -> Written | None:
         return None
 
+    def wants(self, canvas: int) -> bool:
+        return canvas not in self.found
+
     def pending(self) -> Iterator[int]:
         return (n for n in range(len(self.request.canvases)) if n not in self.found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -55,13 +56,26 @@ class StepOutput:
     denoise: DenoiseOutput | None = None
 
 
+@dataclass(frozen=True)
+class RunnerOptions:
+    """How this server wants an engine run: `threads` 0 keeps the library's own number.
+
+    `kernel_cache` is a directory for kernels that a library compiles where it runs, None for none;
+    `cuda_graphs` lets calls that recur be captured and replayed.
+    """
+
+    threads: int = 0
+    kernel_cache: Path | None = None
+    cuda_graphs: bool = True
+
+
 class Runner(Protocol):
     """An engine that is loaded and holds its KV pools."""
 
     contract: EngineContract
 
-    def create_pools(self, pages: int) -> None:
-        """Allocates the KV pools, once, before the first `run`."""
+    def create_pools(self, full_pages: int, sliding_pages: int) -> None:
+        """Allocates the KV pools of both groups of layers, once, before the first `run`."""
 
     def run(self, packed: PackedStep) -> StepOutput:
         """One execution; writes the KV pools."""

@@ -63,20 +63,25 @@ class CpuRunner:
         loaded.set_constants(self._weights)
         return loaded
 
-    def create_pools(self, pages: int) -> None:
+    def create_pools(self, full_pages: int, sliding_pages: int) -> None:
         """Allocate zeroed KV pools [pages, 2, page, kv_heads, head_dim], one a layer.
 
         Raises:
             EngineError: the memory is not to be had.
         """
         geometry, page = self.contract.geometry, self.contract.page_size
-        heads = [(geometry.kv_heads(n), geometry.head_dim(n)) for n in range(geometry.num_layers)]
+        counts = {True: max(sliding_pages, 2), False: max(full_pages, 2)}
+        shapes = [
+            (counts[geometry.is_sliding(n)], 2, page, geometry.kv_heads(n), geometry.head_dim(n))
+            for n in range(geometry.num_layers)
+        ]
         try:
-            self._pools = [zeroed((max(pages, 2), 2, page, *shape), self._dtype) for shape in heads]
+            self._pools = [zeroed(shape, self._dtype) for shape in shapes]
         except MemoryError as error:
-            size = self.contract.pool_bytes(pages) >> 20
+            size = self.contract.pool_bytes(full_pages, sliding_pages) >> 20
             raise EngineError(
-                f"the KV pool of {pages} pages needs {size} MiB, more than this machine gives."
+                f"the KV pools of {full_pages} and {sliding_pages} pages need {size} MiB, more "
+                "than this machine gives."
             ) from error
         self._growth = Growth(_MOST_GROWTH)
 

@@ -17,16 +17,17 @@ from triton_backend.counters import Counters
 from triton_backend.execute import run
 from triton_backend.fusion import StepLimits
 from triton_backend.generation_defaults import load_defaults
+from triton_backend.kv_cache import KvCache, KvShape
+from triton_backend.kv_sizes import check_memory, choose_shape
 from triton_backend.limits import request_limits, step_limits
 from triton_backend.loop import EngineLoop
 from triton_backend.memory import available_bytes
 from triton_backend.metrics import Family, Metric, Publisher, values
 from triton_backend.outbox import Outbox
-from triton_backend.page_pool import PagePool, pages_for
 from triton_backend.parse import Parser
 from triton_backend.reading import Reading
-from triton_backend.runner import Runner
-from triton_backend.runners import open_runner
+from triton_backend.runner import Runner, RunnerOptions
+from triton_backend.runners import open_runner, pools_in_host_memory
 from triton_backend.scheduler import MakeWork, Scheduler
 from triton_backend.tokenizer import Tokenizer
 from triton_backend.warm_up import warm_up
@@ -65,34 +66,38 @@ def open_service(config: ServeConfig, make_metric: MakeMetric) -> Service:
     contract = load_contract(directory)
     limits = step_limits(contract, config.max_step_tokens)
     _check_budget(contract, limits)
-    pages = choose_pages(config, contract, limits)
-    check_memory(contract, pages, available_bytes())
+    shape = choose_shape(config, contract, limits)
+    if pools_in_host_memory(contract):
+        check_memory(contract, shape, available_bytes())
     tokenizer = Tokenizer.load(directory)
     check_vocabulary(directory, contract, tokenizer.vocab_size)
-    runner = open_runner(directory, contract, config.threads)
-    runner.create_pools(pages)
+    runner = open_runner(directory, contract, _runner_options(config))
+    runner.create_pools(shape.full_pages, shape.sliding_pages)
     defaults = load_defaults(directory)
-    parser = Parser(request_limits(contract, limits, pages), tokenizer, defaults)
+    parser = Parser(request_limits(contract, limits, shape), tokenizer, defaults)
     outbox = Outbox()
     make_work = work_maker(tokenizer, contract)
-    loop = _start_loop(config, runner, limits, pages, outbox, make_metric, make_work)
+    loop = _start_loop(config, runner, limits, shape, outbox, make_metric, make_work)
     return Service(parser, loop, outbox, Watch(loop))
+
+
+def _runner_options(config: ServeConfig) -> RunnerOptions:
+    cache = Path(config.kernel_cache) if config.kernel_cache else None
+    return RunnerOptions(config.threads, cache, config.cuda_graphs)
 
 
 def _start_loop(
     config: ServeConfig,
     runner: Runner,
     limits: StepLimits,
-    pages: int,
+    shape: KvShape,
     outbox: Outbox,
     make_metric: MakeMetric,
     make_work: MakeWork,
 ) -> EngineLoop:
-    page_size = runner.contract.page_size
-
     def scheduler() -> Scheduler:
-        pool = PagePool(pages)
-        return Scheduler(limits, pool, page_size, config.fusion, Counters(), make_work)
+        kv = KvCache(shape, config.prefix_cache)
+        return Scheduler(limits, kv, config.policy, Counters(), make_work)
 
     def execute(step: Step) -> StepResult:
         return run(runner, step)
@@ -102,9 +107,7 @@ def _start_loop(
 
     serving = scheduler()
     loop = EngineLoop(serving, execute, outbox, publish, config.max_queue_size)
-    publisher = Publisher(
-        make_metric, lambda: values(serving, loop.ready, limits.max_segments, page_size)
-    )
+    publisher = Publisher(make_metric, lambda: values(serving, loop.ready, limits.max_segments))
     loop.start(lambda: warm_up(scheduler(), execute, runner.contract))
     return loop
 
@@ -119,39 +122,6 @@ def work_maker(tokenizer: Tokenizer, contract: EngineContract) -> MakeWork:
         return Writing(request, tokenizer.decode_answer, vocab_size, context)
 
     return make_work
-
-
-def choose_pages(config: ServeConfig, contract: EngineContract, limits: StepLimits) -> int:
-    """Pages of the KV pool: as configured, else one longest request and one full execution.
-
-    Raises:
-        EngineError: too few for a single canvas.
-    """
-    size, longest = contract.page_size, contract.limits.max_context + contract.limits.max_canvas
-    pages = config.kv_cache_pages or config.kv_cache_bytes // contract.kv_page_bytes
-    if not (config.kv_cache_pages or config.kv_cache_bytes):
-        pages = pages_for(longest, size) + pages_for(limits.max_tokens, size)
-    least = pages_for(min(contract.limits.max_canvas, limits.max_tokens), size) + 1
-    if pages < least:
-        raise EngineError(
-            f"the KV pool has {pages} pages ({contract.pool_bytes(pages)} bytes), a read may need "
-            f"{least} ({contract.pool_bytes(least)} bytes); raise kv_cache_pages or kv_cache_bytes."
-        )
-    return pages
-
-
-def check_memory(contract: EngineContract, pages: int, available: int | None) -> None:
-    """Refuses a pool that this machine cannot hold: allocation itself would succeed, use would not.
-
-    Raises:
-        EngineError: with both sizes.
-    """
-    needed = contract.pool_bytes(pages)
-    if available is not None and needed > available:
-        raise EngineError(
-            f"the KV pool of {pages} pages needs {needed >> 20} MiB, {available >> 20} MiB are "
-            "available; lower kv_cache_pages or kv_cache_bytes."
-        )
 
 
 def check_vocabulary(directory: Path, contract: EngineContract, tokens: int) -> None:

@@ -44,6 +44,10 @@ class Work(Protocol):
     @property
     def written(self) -> Written | None: ...
 
+    def wants(self, canvas: int) -> bool:
+        """Whether a canvas has steps to come."""
+        ...
+
     def pending(self) -> Iterator[int]:
         """Canvases that can run now, in order, all over the same context."""
         ...

@@ -57,6 +57,9 @@ class Writing:
         log_probs = tuple(self._log_probs[: len(ids)])
         return Written(ids, log_probs, self._transcript.text, self._finish, tuple(self._steps))
 
+    def wants(self, canvas: int) -> bool:
+        return not self.done and canvas == len(self._steps)
+
     def pending(self) -> Iterator[int]:
         return iter(() if self.done else (len(self._steps),))
 

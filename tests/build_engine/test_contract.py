@@ -69,7 +69,8 @@ def test_a_contract_survives_its_file(tmp_path: Path) -> None:
 
 def test_page_bytes_count_keys_and_values_of_every_layer(tmp_path: Path) -> None:
     assert write(tmp_path).kv_page_bytes == 2 * 8 * (2 * 16 + 1 * 32) * 4
-    assert write(tmp_path).pool_bytes(3) == 3 * write(tmp_path).kv_page_bytes
+    assert write(tmp_path).pool_bytes(3, 3) == 3 * write(tmp_path).kv_page_bytes
+    assert write(tmp_path).pool_bytes(1, 2) < write(tmp_path).pool_bytes(2, 2)
 
 
 def test_no_engine_says_how_to_build_one(tmp_path: Path) -> None:

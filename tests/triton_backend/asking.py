@@ -7,6 +7,7 @@ import pytest
 
 from triton_backend.core import Generation, RequestError
 from triton_backend.generation_defaults import GenerationDefaults
+from triton_backend.kv_cache import KvShape
 from triton_backend.limits import RequestLimits
 from triton_backend.parse import Parsed, Parser
 from triton_backend.tokenizer import Tokenizer
@@ -15,8 +16,9 @@ CHECKPOINT = Path(__file__).parents[2] / "examples" / "tickets" / "checkpoint"
 TOKENIZER = Tokenizer.load(CHECKPOINT)
 VOCAB = TOKENIZER.vocab_size
 LIMITS = RequestLimits(
-    vocab_size=VOCAB, max_context=200, max_canvas=32, max_slots=6, max_labels=5, page_size=16,
-    pages=30, bos_id=TOKENIZER.bos_id, stop_ids=frozenset({1, 5}), canvas_length=32,
+    vocab_size=VOCAB, max_context=200, max_canvas=32, max_slots=6, max_labels=5,
+    kv=KvShape(16, 0, 30, 30), bos_id=TOKENIZER.bos_id, stop_ids=frozenset({1, 5}),
+    canvas_length=32,
 )  # fmt: skip
 PARSER = Parser(LIMITS, TOKENIZER, GenerationDefaults(max_new_tokens=64))
 

@@ -15,14 +15,17 @@ from triton_backend.core import Canvas, Generation, Request
 from triton_backend.counters import Counters
 from triton_backend.denoise import Denoising
 from triton_backend.fusion import StepLimits
+from triton_backend.kv_cache import KvCache, KvShape, Need
+from triton_backend.needs import least_need
 from triton_backend.pack import LEAST
-from triton_backend.page_pool import PagePool
+from triton_backend.policy import Policy
 from triton_backend.reading import Reading
 from triton_backend.runner import DenoiseOutput, HeadOutput, StepOutput
 from triton_backend.scheduler import Scheduler
 from triton_backend.writing import Writing
 
 PAGE = 4
+WINDOW = 8
 VOCAB = 97
 _MASK = (1 << 61) - 1
 
@@ -38,8 +41,9 @@ def make_contract(**limits) -> EngineContract:
     }
     geometry = Geometry(
         vocab_size=VOCAB, hidden_size=8, num_layers=2, num_heads=1,
-        layer_types=("sliding_attention", "full_attention"), sliding_window=8, sliding_kv_heads=1,
-        sliding_head_dim=8, full_kv_heads=1, full_head_dim=8, intermediate_size=8, num_experts=2,
+        layer_types=("sliding_attention", "full_attention"), sliding_window=WINDOW,
+        sliding_kv_heads=1, sliding_head_dim=8, full_kv_heads=1, full_head_dim=8,
+        intermediate_size=8, num_experts=2,
         top_k_experts=1, moe_intermediate_size=8, canvas_length=16, softcap=30.0,
     )  # fmt: skip
     return EngineContract(
@@ -52,15 +56,35 @@ def make_limits(tokens=64, segments=16, output_rows=32, context=128) -> StepLimi
     return StepLimits(tokens, segments, output_rows, context)
 
 
-def make_scheduler(limits=None, pages=64, fusion=True) -> Scheduler:
+def make_shape(pages=64, sliding=None, window=WINDOW) -> KvShape:
+    return KvShape(PAGE, window, pages, pages if sliding is None else sliding)
+
+
+def make_scheduler(
+    limits=None, pages=64, sliding=None, reuse=False, window=WINDOW, **policy
+) -> Scheduler:
     limits = limits or make_limits()
+    kv = KvCache(make_shape(pages, sliding, window), reuse)
 
     def make_work(request):
         if request.generation is None:
             return Reading(request)
         return Writing(request, decode, VOCAB, limits.max_context)
 
-    return Scheduler(limits, PagePool(pages), PAGE, fusion, Counters(), make_work)
+    return Scheduler(limits, kv, Policy(check=True, **policy), Counters(), make_work)
+
+
+def fitting_need(requests) -> Need:
+    """Pages of each group with which every one of the requests can run, one at a time."""
+    return Need(*map(max, zip(*(least_need(one, make_shape()) for one in requests), strict=True)))
+
+
+def fitting_pages(requests) -> int:
+    return max(fitting_need(requests))
+
+
+def pool_sizes(scheduler) -> tuple[int, int]:
+    return scheduler.kv.full.total, scheduler.kv.sliding.total
 
 
 def decode(ids, more=False) -> str:
@@ -127,7 +151,7 @@ def canvas_state(prompt, canvas_ids, slot: int) -> int:
 def lone_log_probs(request: Request, canvas: int = 0) -> np.ndarray:
     """The answer this request must get whoever else is served: real labels only, rows in order."""
     asked = request.canvases[canvas]
-    prefix = prefix_hashes(request.prompt_ids)
+    prefix = prefix_hashes(request.prompt_ids + asked.prompt_ids)
     rows = []
     for slot, labels in zip(asked.slots, asked.label_ids, strict=True):
         logits, lse, _, _ = row_outputs(canvas_state(prefix, asked.ids, slot), labels)
@@ -149,20 +173,22 @@ class FakeRunner:
         self.steps = []
         self._pools = {}
 
-    def create_pools(self, pages: int) -> None:
-        size = pages * self.contract.page_size
-        self._pools = {name: np.zeros(size, np.int64) for name in ("sliding", "full")}
+    def create_pools(self, full_pages: int, sliding_pages: int) -> None:
+        counts = {"full": full_pages, "sliding": sliding_pages}
+        self._pools = {
+            name: np.zeros(count * self.contract.page_size, np.int64)
+            for name, count in counts.items()
+        }
 
     def run(self, packed) -> StepOutput:
         self.steps.append(packed)
         _check_shapes(packed)
         soft = np.concatenate([np.zeros(LEAST, np.int64), *packed.soft_parts])[packed.soft_index]
-        states = [self._states(packed, group, soft) for group in ("sliding", "full")]
-        assert np.array_equal(*states), "the two page groups hold different things"
+        states = self._states(packed, soft)
         reads = len(packed.label_ids)
         output = StepOutput(
-            self._read(packed, states[0][packed.output_rows[:reads]]) if reads else None,
-            self._denoise(packed, states[0][packed.output_rows[reads:]]),
+            self._read(packed, states[packed.output_rows[:reads]]) if reads else None,
+            self._denoise(packed, states[packed.output_rows[reads:]]),
         )
         self._poison(packed, output)
         return output
@@ -194,36 +220,50 @@ class FakeRunner:
             soft=np.array([mix(state, 5) for state in drawn], np.int64),
         )
 
-    def _states(self, packed, group, soft):
-        pool = self._pools[group]
-        table, slots = getattr(packed, f"table_{group}"), getattr(packed, f"slots_{group}")
+    def _states(self, packed, soft):
         states = np.zeros(len(packed.token_ids), np.int64)
-        for segment in sorted(packed.segments.tolist(), key=lambda s: s[PHASE] == Phase.DENOISE):
+        # Prompts before canvases, shorter contexts first: a branch sees rows of the same execution.
+        order = sorted(packed.segments.tolist(), key=lambda s: (s[PHASE] == 1, s[COMMITTED]))
+        for segment in order:
             rows = range(segment[FIRST_ROW], segment[FIRST_ROW] + segment[ROW_COUNT])
             if not rows:
                 continue
-            pages, committed = table[segment[TABLE_ROW]], segment[COMMITTED]
-            history = [self._at(pool, pages, p) for p in range(committed)]
+            committed = segment[COMMITTED]
+            history = [self._at("full", packed, segment, p) for p in range(committed)]
+            for position in range(max(committed - WINDOW + 1, 0), committed):
+                found = self._at("sliding", packed, segment, position)
+                assert found == history[position], "the page groups hold different things"
+            for i, row in enumerate(rows):
+                assert packed.positions[row] == committed + i
             tokens = packed.token_ids[rows.start : rows.stop].tolist()
             if segment[PHASE] == Phase.DENOISE:
-                pool[slots[rows.start : rows.stop]] = tokens
-                start = -(-committed // PAGE) * PAGE
-                seen = [self._at(pool, pages, start + i) for i in range(len(rows))]
+                self._write(packed, rows, tokens)
+                seen = self._canvas(packed, segment, rows)
                 seen += [value for value in soft[rows.start : rows.stop] if value]
                 for i, row in enumerate(rows):
-                    assert packed.positions[row] == committed + i
                     states[row] = canvas_state(history, seen, i)
                 continue
             state = history[-1] if history else 0
             for row, token in zip(rows, tokens, strict=True):
-                state = mix(state, token, packed.positions[row])
-                pool[slots[row]] = states[row] = state
+                states[row] = state = mix(state, token, packed.positions[row])
+            self._write(packed, rows, states[rows.start : rows.stop])
         return states
 
-    def _at(self, pool, pages, position: int) -> int:
-        page = pages[position // PAGE]
+    def _canvas(self, packed, segment, rows) -> list[int]:
+        start = -(-segment[COMMITTED] // PAGE) * PAGE
+        places = range(start, start + len(rows))
+        seen = [self._at("full", packed, segment, place) for place in places]
+        assert seen == [self._at("sliding", packed, segment, place) for place in places]
+        return seen
+
+    def _write(self, packed, rows, values) -> None:
+        for group, pool in self._pools.items():
+            pool[getattr(packed, f"slots_{group}")[rows.start : rows.stop]] = values
+
+    def _at(self, group, packed, segment, position: int) -> int:
+        page = getattr(packed, f"table_{group}")[segment[TABLE_ROW]][position // PAGE]
         assert page >= 0, "a page that the row does not hold is read"
-        return int(pool[page * PAGE + position % PAGE])
+        return int(self._pools[group][page * PAGE + position % PAGE])
 
     def _poison(self, packed, output: StepOutput) -> None:
         reads = len(packed.label_ids)

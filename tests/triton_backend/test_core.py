@@ -25,6 +25,7 @@ def test_a_reply_says_how_its_canvas_ran():
         "split: budget",
         "split: length",
         "split: disabled",
+        "split: pages",
     ]
 
 

@@ -20,6 +20,7 @@ from tests.triton_backend.asking import (
 from triton_backend.accept import ConfidenceFactor, ConfidenceThreshold, EntropyBound
 from triton_backend.core import RequestError
 from triton_backend.generation_defaults import GenerationDefaults
+from triton_backend.kv_cache import KvShape
 from triton_backend.parse import Parser
 
 
@@ -59,7 +60,11 @@ def test_a_prompt_that_leaves_no_room_is_refused():
 
 
 def test_a_generation_larger_than_the_pool_is_refused_with_both_numbers():
-    small = Parser(replace(LIMITS, pages=6), TOKENIZER, GenerationDefaults())
+    small = Parser(
+        replace(LIMITS, kv=KvShape(16, 0, 6, 6)),
+        TOKENIZER,
+        GenerationDefaults(),
+    )
     wide = {"input_ids": ints(*[9] * 60), "max_tokens": ints(64)}
     assert parse(small, **{**wide, "max_tokens": ints(32)}).request.generation
     with pytest.raises(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from plugins.spec import Phase
 from tests.triton_backend.fakes import (
-    PAGE,
     FakeRunner,
+    fitting_pages,
     given_log_probs,
     lone_log_probs,
     make_canvas,
@@ -19,17 +19,17 @@ from tests.triton_backend.fakes import (
     make_limits,
     make_request,
     make_scheduler,
+    pool_sizes,
 )
 from triton_backend.core import ErrorKind, Piece, Reply, Request, SplitReason
 from triton_backend.execute import run
-from triton_backend.progress import pages_needed
 
 
 def serve(*requests, runner=None, cancel=(), **options):
     """Runs to the end; replies and pieces by key, the scheduler's counters."""
     scheduler = make_scheduler(**options)
     runner = runner or FakeRunner()
-    runner.create_pools(scheduler.pool.total)
+    runner.create_pools(*pool_sizes(scheduler))
     for request in requests:
         scheduler.add(request, 0.0)
     replies, pieces = {}, {request.key: [] for request in requests}
@@ -92,7 +92,7 @@ def test_commits_of_running_generations_come_before_new_prompts():
     writer = make_generation(1, prompt=0, max_tokens=8, steps=1)
     scheduler = make_scheduler(limits=make_limits(tokens=8))
     runner = FakeRunner()
-    runner.create_pools(scheduler.pool.total)
+    runner.create_pools(*pool_sizes(scheduler))
     scheduler.add(writer, 0.0)
     step = scheduler.schedule(0.0)
     scheduler.add(make_request(2, prompt=30), 0.0)
@@ -155,7 +155,7 @@ def requests(draw):
 def test_every_request_gets_its_lone_answer_whoever_shares_its_executions(
     asked, tokens, spare, fusion, data
 ):
-    pages = max(pages_needed(request, PAGE) for request in asked) + spare
+    pages = fitting_pages(asked) + spare
     cancel = [
         (request.key, data.draw(st.integers(0, 12)))
         for request in asked

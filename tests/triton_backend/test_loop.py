@@ -13,10 +13,11 @@ from tests.triton_backend.fakes import (
     make_limits,
     make_request,
     make_scheduler,
+    pool_sizes,
 )
 from triton_backend.core import ErrorKind, RequestError
 from triton_backend.execute import run
-from triton_backend.loop import EngineLoop
+from triton_backend.loop import MOST_FAILURES, EngineLoop
 from triton_backend.outbox import Outbox
 from triton_backend.watch import Watch
 
@@ -45,10 +46,10 @@ class Engine:
     def __init__(self, max_queue_size=100, **options):
         self.scheduler = make_scheduler(**options)
         self.runner = FakeRunner()
-        self.runner.create_pools(self.scheduler.pool.total)
+        self.runner.create_pools(*pool_sizes(self.scheduler))
         self.gate, self.entered = threading.Event(), threading.Event()
         self.gate.set()
-        self.failure = None
+        self.failure, self.fails_once = None, False
         self.published = 0
         self.outbox = Outbox()
         self.loop = EngineLoop(
@@ -58,8 +59,9 @@ class Engine:
     def execute(self, step):
         self.entered.set()
         assert self.gate.wait(10)
-        if self.failure is not None:
-            raise self.failure
+        if (failure := self.failure) is not None:
+            self.failure = None if self.fails_once else failure
+            raise failure
         return run(self.runner, step)
 
     def publish(self):
@@ -97,7 +99,7 @@ def test_a_request_is_served(engine):
     engine.loop.submit(request, client)
     reply = client.reply()
     assert abs(given_log_probs(request, reply.reads[0]) - lone_log_probs(request)).max() < 1e-5
-    assert reply.queue_seconds >= 0
+    assert reply.timing.queue >= 0
     eventually(lambda: engine.scheduler.counters.ok == 1)
 
 
@@ -137,7 +139,7 @@ def test_a_cancelled_request_is_answered_and_its_pages_come_back(engine):
     engine.gate.set()
     assert {client.reply().error.kind for client in (running, waiting)} == {ErrorKind.CANCELLED}
     eventually(lambda: engine.scheduler.counters.cancelled == 2)
-    assert engine.scheduler.pool.num_used == 0
+    assert engine.scheduler.kv.full.num_used == 0
 
 
 def test_a_client_that_leaves_is_noticed(engine):
@@ -151,25 +153,51 @@ def test_a_client_that_leaves_is_noticed(engine):
     watch.close()
 
 
-def test_a_fault_of_the_engine_reaches_every_client_and_ends_readiness():
-    engine = Engine()
-    engine.failure = AssertionError("a page is lost")
+def test_an_execution_that_fails_costs_its_own_requests_and_nobody_else():
+    engine = Engine(limits=make_limits(tokens=24))
+    engine.failure, engine.fails_once = OSError("a device is gone"), True
     engine.gate.clear()
     engine.loop.start(lambda: None)
-    assert engine.loop.ready
-    clients = [engine.submit(key) for key in range(3)]
+    lost = [engine.submit(0)]
     engine.entered.wait(5)
+    kept = [engine.submit(key) for key in range(2, 5)]
+    engine.gate.set()
+    for client in lost:
+        assert client.reply().error.kind is ErrorKind.INTERNAL
+        assert "a device is gone" in str(client.reply().error)
+    assert all(client.reply().error is None for client in kept)
+    assert engine.loop.ready
+    engine.close()
+    assert all(len(client.replies) == 1 for client in lost + kept)
+    engine.scheduler.kv.audit()
+
+
+def test_executions_that_fail_one_after_the_other_end_readiness_and_reach_every_client():
+    engine = Engine(limits=make_limits(tokens=12))
+    engine.failure = OSError("a device is gone")
+    engine.gate.clear()
+    engine.loop.start(lambda: None)
+    clients = [engine.submit(key) for key in range(MOST_FAILURES + 2)]
     engine.gate.set()
     for client in clients:
         assert client.reply().error.kind is ErrorKind.INTERNAL
-        assert "a page is lost" in str(client.reply().error)
+        assert "a device is gone" in str(client.reply().error)
     eventually(lambda: not engine.loop.ready)
     with pytest.raises(RequestError, match="its engine failed") as caught:
-        engine.submit(4)
+        engine.submit(9)
     assert caught.value.kind is ErrorKind.UNAVAILABLE
     assert engine.published
     engine.close()
     assert all(len(client.replies) == 1 for client in clients)
+
+
+def test_a_lost_page_ends_the_engine_at_once(monkeypatch):
+    engine = Engine()
+    engine.loop.start(lambda: None)
+    monkeypatch.setattr(engine.scheduler.kv.full, "release", lambda pages: None)
+    engine.submit(1).reply()
+    eventually(lambda: not engine.loop.ready)
+    engine.close()
 
 
 def test_stopping_finishes_what_is_in_flight_and_takes_nothing_new(engine):
@@ -254,5 +282,5 @@ def test_many_threads_get_one_reply_each_while_some_cancel():
     engine.close()
     assert len(clients) == 200
     assert all(len(client.replies) == 1 for client in clients.values())
-    engine.scheduler.pool.audit()
-    assert engine.scheduler.pool.num_used == 0
+    engine.scheduler.kv.audit()
+    assert engine.scheduler.kv.full.num_used == 0

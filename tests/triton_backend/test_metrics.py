@@ -31,7 +31,7 @@ class Page:
 
     def __init__(self, scheduler):
         self.made = {}
-        self.publish = Publisher(self.make, lambda: values(scheduler, True, 16, 4))
+        self.publish = Publisher(self.make, lambda: values(scheduler, True, 16))
 
     def make(self, family, label):
         assert (family.name, label) not in self.made, "a metric is made twice"
@@ -52,7 +52,7 @@ def test_every_metric_is_there_before_anything_happens():
         assert ("nv_trt_llm_request_metrics", kind) in page.made
     for kind in ("max", "free", "used", "tokens_per"):
         assert ("nv_trt_llm_kv_cache_block_metrics", kind) in page.made
-    for reason in ("budget", "length", "disabled"):
+    for reason in ("budget", "length", "disabled", "pages"):
         assert page["dg_executions_split_total", reason] == 0
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.triton_backend.fakes import make_generation, make_request
 from triton_backend import outputs
-from triton_backend.core import FinishReason, Piece, Reply, SplitReason, Written
+from triton_backend.core import FinishReason, Piece, Reply, SplitReason, Timing, Written
 from triton_backend.parse import Parsed
 from triton_backend.questions import parse_questions
 from triton_backend.reads import ReadResult
@@ -37,7 +37,8 @@ ENDED = {"finish_reason", "denoising_steps", "tokens_per_execution", "draft"}
 
 def written(log_probs=False, stream=False):
     request = make_generation(0, prompt=6, stream=stream)
-    reply = Reply(request, written=WRITTEN, executions=6, queue_seconds=0.25, execution_seconds=0.5)
+    timing = Timing(queue=0.25, execution=0.5)
+    reply = Reply(request, written=WRITTEN, executions=6, timing=timing)
     return outputs.final(reply, Parsed(request, log_probs=log_probs))
 
 

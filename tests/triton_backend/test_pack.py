@@ -8,17 +8,22 @@ from plugins.spec import Phase
 from tests.triton_backend.fakes import PAGE, make_denoising
 from triton_backend.core import PROMPT, Segment, Step
 from triton_backend.denoise import CanvasState
+from triton_backend.kv_cache import Pages
 from triton_backend.pack import pack
 
 
+def both(pages) -> Pages:
+    return Pages(tuple(pages), tuple(pages))
+
+
 def prompt_segment(tokens, committed, pages, key=0):
-    return Segment(key, PROMPT, Phase.PREFILL, tuple(tokens), committed, tuple(pages))
+    return Segment(key, PROMPT, Phase.PREFILL, tuple(tokens), committed, both(pages))
 
 
 def canvas_segment(tokens, committed, pages, slots=(0,), labels=((1,),), key=0):
     columns = max(len(row) for row in labels)
     return Segment(
-        key, 0, Phase.DENOISE, tuple(tokens), committed, tuple(pages), tuple(slots), labels, columns
+        key, 0, Phase.DENOISE, tuple(tokens), committed, both(pages), tuple(slots), labels, columns
     )
 
 
@@ -98,7 +103,9 @@ def test_each_canvas_takes_its_own_soft_vectors_and_a_first_step_takes_none():
 
     def canvas(key, soft, steps):
         state = CanvasState(np.zeros(2, np.int64), np.zeros(2, np.bool_), steps=steps, soft=soft)
-        return Segment(key, 0, Phase.DENOISE, (5, 6), 0, (key,), denoising=denoising, state=state)
+        return Segment(
+            key, 0, Phase.DENOISE, (5, 6), 0, both([key]), denoising=denoising, state=state
+        )
 
     first, second = np.full((2, 8), 1.0), np.full((2, 8), 2.0)
     packed = pack_them(canvas(1, first, 1), canvas(2, None, 0), canvas(3, second, 2))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from triton_backend.accept import ConfidenceFactor
 from triton_backend.core import RequestError
 from triton_backend.generation_defaults import GenerationDefaults
+from triton_backend.kv_cache import KvShape
 from triton_backend.limits import RequestLimits
 from triton_backend.options import NEUTRAL, REFUSED
 from triton_backend.parse import Parser
@@ -20,8 +21,9 @@ CHECKPOINT = Path(__file__).parents[2] / "examples" / "tickets" / "checkpoint"
 TOKENIZER = Tokenizer.load(CHECKPOINT)
 VOCAB = TOKENIZER.vocab_size
 LIMITS = RequestLimits(
-    vocab_size=VOCAB, max_context=200, max_canvas=32, max_slots=6, max_labels=5, page_size=16,
-    pages=14, bos_id=TOKENIZER.bos_id, stop_ids=frozenset({1, 5}), canvas_length=32,
+    vocab_size=VOCAB, max_context=200, max_canvas=32, max_slots=6, max_labels=5,
+    kv=KvShape(16, 0, 14, 14), bos_id=TOKENIZER.bos_id, stop_ids=frozenset({1, 5}),
+    canvas_length=32,
 )  # fmt: skip
 PARSER = Parser(LIMITS, TOKENIZER, GenerationDefaults())
 QUESTIONS = '{"again": {"type": "noul", "instructions": "Will the customer write again?"}}'
@@ -259,7 +261,11 @@ def test_a_wrong_read_is_refused_the_same_way_every_time(made, message):
 
 
 def test_a_request_larger_than_the_pool_is_refused_with_both_numbers():
-    parser = Parser(replace(LIMITS, pages=4), TOKENIZER, GenerationDefaults())
+    parser = Parser(
+        replace(LIMITS, kv=KvShape(16, 0, 4, 4)),
+        TOKENIZER,
+        GenerationDefaults(),
+    )
     with pytest.raises(RequestError, match="need 6 KV pages .5 for 80 tokens.*the server has 4"):
         parser.parse(inputs(input_ids=ints(*[1] * 80)), {})
 

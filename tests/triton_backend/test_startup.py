@@ -13,9 +13,11 @@ from tests.triton_backend.test_loop import FakeClient
 from tests.triton_backend.test_metrics import FakeMetric
 from triton_backend import runners, startup
 from triton_backend.config import ServeConfig
+from triton_backend.kv_cache import KvShape
+from triton_backend.kv_sizes import check_memory, choose_shape, sequence_bytes
 from triton_backend.limits import step_limits
 from triton_backend.memory import available_bytes
-from triton_backend.startup import check_memory, choose_pages, open_service
+from triton_backend.startup import open_service
 from triton_backend.tokenizer import Tokenizer
 
 CHECKPOINT = Path(__file__).parents[2] / "examples" / "tickets" / "checkpoint"
@@ -80,14 +82,17 @@ def test_a_budget_over_the_engines(tmp_path, monkeypatch):
 
 def test_too_few_pages_for_one_read(tmp_path, monkeypatch):
     write_engine(tmp_path)
-    with pytest.raises(EngineError, match="pool has 2 pages .*, a read may need 5"):
+    with pytest.raises(
+        EngineError,
+        match="2 pages of full and 2 of sliding.*may need 5 of each",
+    ):
         open_fake(tmp_path, monkeypatch, kv_cache_pages=2)
 
 
 def test_too_little_memory():
     with pytest.raises(EngineError, match="needs 3 MiB, 1 MiB are available; lower"):
-        check_memory(make_contract(), pages=6200, available=1 << 20)
-    check_memory(make_contract(), pages=6200, available=None)
+        check_memory(make_contract(), KvShape(4, 8, 6200, 6200), 1 << 20)
+    check_memory(make_contract(), KvShape(4, 8, 6200, 6200), None)
 
 
 def test_a_tokenizer_of_another_checkpoint(tmp_path, monkeypatch):
@@ -103,13 +108,32 @@ def test_an_engine_that_computes_no_numbers(tmp_path, monkeypatch):
         open_fake(tmp_path, monkeypatch, lambda contract: FakeRunner(contract, poison=0))
 
 
-def test_the_pool_is_as_large_as_configured():
-    contract = make_contract()
+def test_the_pools_are_as_large_as_configured():
+    contract = make_contract(max_context=1024)
     limits = step_limits(contract, 0)
-    assert choose_pages(ServeConfig("e", kv_cache_pages=50), contract, limits) == 50
-    size = 50 * contract.kv_page_bytes
-    assert choose_pages(ServeConfig("e", kv_cache_bytes=size + 1), contract, limits) == 50
-    assert choose_pages(ServeConfig("e"), contract, limits) == (128 + 16) // 4 + 64 // 4
+
+    def shape(**config):
+        found = choose_shape(ServeConfig("e", **config), contract, limits)
+        return found.full_pages, found.sliding_pages
+
+    assert shape() == ((1024 + 16) // 4 + 64 // 4, (2 + 2 + 4) + 64 // 4)
+    assert shape(kv_cache_pages=50)[0] == 50
+    assert shape(kv_cache_pages=50, kv_sliding_pages=40) == (50, 40)
+    budget = 50 * contract.kv_page_bytes
+    full, sliding = shape(kv_cache_bytes=budget)
+    assert full > 50 > sliding
+    assert contract.pool_bytes(full, sliding) <= budget < contract.pool_bytes(full + 2, sliding + 2)
+
+
+def test_a_long_context_takes_a_fifth_where_five_of_six_layers_slide():
+    """30 layers alike but for the window of 1024, 32k tokens: the figure of two KV groups."""
+    types = tuple("full_attention" if n % 6 == 5 else "sliding_attention" for n in range(30))
+    geometry = dataclasses.replace(
+        make_contract().geometry, num_layers=30, layer_types=types, sliding_window=1024
+    )
+    contract = dataclasses.replace(make_contract(), geometry=geometry, page_size=16)
+    two_groups, one_group = sequence_bytes(contract, 32768)
+    assert 0.19 < two_groups / one_group < 0.2
 
 
 def test_available_memory_is_within_the_containers_limit(tmp_path):

@@ -13,6 +13,7 @@ from tests.triton_backend.fakes import FakeRunner
 from tests.triton_backend.test_parse import inputs, ints, questions
 from tests.triton_backend.test_startup import write_engine
 from triton_backend import startup
+from triton_backend.loop import MOST_FAILURES
 
 OUTPUTS = {
     "slot_log_probs", "slot_probs", "slot_label_mass", "slot_entropy", "slot_argmax",
@@ -132,10 +133,14 @@ def test_many_plain_reads_are_in_flight_at_once(models):
     assert not any(request.sender.only().has_error() for request in requests)
 
 
-def test_after_a_failure_the_engine_says_it_is_not_ready_and_refuses(models, monkeypatch):
+def test_after_failures_in_a_row_the_engine_says_it_is_not_ready_and_refuses(models, monkeypatch):
     assert models.engine.is_ready()
     service = models.engine._service
     monkeypatch.setattr(service.loop, "_execute", lambda _: 1 / 0)
+    for _ in range(MOST_FAILURES - 1):
+        error = models.ask("engine", inputs()).error()
+        assert "the execution it was in failed" in error.message()
+        assert models.engine.is_ready()
     assert "the engine failed" in models.ask("engine", inputs()).error().message()
     service.loop._thread.join(5)
     assert not models.engine.is_ready()

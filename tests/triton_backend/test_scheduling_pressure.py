@@ -1,0 +1,368 @@
+"""Who gives way when pages or budget run out, and that nothing of it shows in an answer."""
+
+from dataclasses import replace
+
+import pytest
+
+from plugins.spec import Phase
+from tests.triton_backend.fakes import (
+    PAGE,
+    WINDOW,
+    FakeRunner,
+    given_log_probs,
+    lone_log_probs,
+    make_canvas,
+    make_denoising,
+    make_generation,
+    make_limits,
+    make_request,
+    make_scheduler,
+    pool_sizes,
+)
+from triton_backend.core import ErrorKind, Reply, Request, RequestError, SplitReason
+from triton_backend.execute import run
+from triton_backend.policy import Prefill
+
+
+class Server:
+    """A scheduler over the fake runner; requests may come between steps."""
+
+    def __init__(self, *requests, **options):
+        self.scheduler = make_scheduler(**options)
+        self.runner = FakeRunner()
+        self.runner.create_pools(*pool_sizes(self.scheduler))
+        self.replies, self.steps, self.now = {}, [], 0.0
+        for request in requests:
+            self.add(request)
+
+    @property
+    def counters(self):
+        return self.scheduler.counters
+
+    def add(self, request):
+        self.scheduler.add(request, self.now)
+
+    def step(self):
+        self.now += 1
+        step = self.scheduler.schedule(self.now)
+        self.steps.append(step)
+        for news in self.scheduler.record(step, run(self.runner, step)):
+            if isinstance(news, Reply):
+                assert news.request.key not in self.replies
+                self.replies[news.request.key] = news
+        return step
+
+    def drain(self):
+        while self.scheduler.has_work:
+            self.step()
+        self.scheduler.rest()
+        self.scheduler.kv.audit()
+        return self.replies
+
+    def keys(self):
+        return [{segment.key for segment in step.segments} for step in self.steps]
+
+
+def written(request):
+    return Server(request).drain()[request.key].written
+
+
+def check_answers(replies):
+    for reply in replies.values():
+        assert reply.error is None
+        if reply.written is not None:
+            assert reply.written == written(reply.request)
+        for n, read in enumerate(reply.reads):
+            given = given_log_probs(reply.request, read, n)
+            assert abs(given - lone_log_probs(reply.request, n)).max() < 1e-5
+
+
+# Preemption
+
+
+def test_when_pages_run_out_the_latest_gives_way_and_its_answer_is_the_same():
+    """Two generations grow beyond what both can have: the second starts again, exactly."""
+    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2)]
+    server = Server(*asked, pages=11, sliding=30)
+    replies = server.drain()
+    assert (replies[1].preemptions, replies[2].preemptions) == (0, 1)
+    assert server.counters.preemptions == 1
+    assert list(replies) == [1, 2]
+    check_answers(replies)
+
+
+def test_a_preempted_context_is_found_in_the_cache_where_nobody_took_its_pages():
+    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2)]
+    plain, cached = (Server(*asked, pages=11, sliding=30, reuse=reuse) for reuse in (False, True))
+    for server in (plain, cached):
+        check_answers(server.drain())
+    rows = [sum(server.counters.rows.values()) for server in (plain, cached)]
+    assert rows[1] < rows[0]
+
+
+def test_a_lower_priority_gives_way_to_a_request_that_waits_for_pages():
+    urgent = replace(make_request(2, prompt=12), priority=0)
+    slow = replace(make_generation(1, prompt=12, max_tokens=12), priority=1)
+    server = Server(slow, pages=7, ageing_seconds=100.0)
+    server.step()
+    server.add(urgent)
+    replies = server.drain()
+    assert list(replies) == [2, 1]
+    assert replies[1].preemptions == 1
+    check_answers(replies)
+
+
+def test_an_equal_priority_does_not():
+    server = Server(make_generation(1, prompt=12, max_tokens=12), pages=7)
+    server.step()
+    server.add(make_request(2, prompt=12))
+    replies = server.drain()
+    assert list(replies) == [1, 2]
+    assert replies[1].preemptions == 0
+
+
+def test_nobody_is_preempted_in_vain():
+    """The request would not fit even then: what runs goes on."""
+    keeper = make_generation(1, prompt=16, max_tokens=12)
+    small = replace(make_generation(2, prompt=4, max_tokens=8), priority=1)
+    server = Server(keeper, small, pages=9, ageing_seconds=100.0)
+    server.step()
+    server.add(replace(make_request(3, prompt=28), priority=0))
+    server.step()
+    assert server.counters.preemptions == 0
+    check_answers(server.drain())
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_cancelling_a_preempted_request_leaves_nothing_behind(steps):
+    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2)]
+    server = Server(*asked, pages=11, sliding=30)
+    while not server.counters.preemptions:
+        server.step()
+    for _ in range(steps):
+        if server.scheduler.has_work:
+            server.step()
+    reply = server.scheduler.cancel(2, server.now)
+    assert reply is None or reply.error.kind is ErrorKind.CANCELLED
+    server.drain()
+
+
+def test_eight_of_the_longest_prompts_on_pages_for_three_are_all_served():
+    asked = [make_request(key, prompt=100, width=4) for key in range(8)]
+    need = 100 // PAGE + 1
+    replies = Server(*asked, pages=3 * need + 2).drain()
+    assert len(replies) == 8
+    check_answers(replies)
+
+
+# Priorities, fairness, patience
+
+
+def test_priorities_go_first_and_ageing_ends_the_wait():
+    fast = [replace(make_request(key), priority=0) for key in range(10, 14)]
+    slow = replace(make_request(1), priority=1)
+    server = Server(slow, limits=make_limits(tokens=12), ageing_seconds=2.5)
+    for request in fast:
+        server.add(request)
+        server.step()
+    server.drain()
+    order = list(server.replies)
+    assert order[:3] == [10, 11, 12], "each came less than 2.5 s after the slow one"
+    assert order[3] == 1, "by then the slow one had waited long enough"
+
+
+def test_without_fairness_order_is_that_of_arrival_with_it_tenants_take_turns():
+    def serve(fair):
+        many = [replace(make_request(key), tenant="a") for key in range(6)]
+        few = [replace(make_request(key), tenant="b") for key in (6, 7)]
+        return list(Server(*many, *few, limits=make_limits(tokens=12), fair=fair).drain())
+
+    assert serve(False) == list(range(8))
+    assert serve(True) == [0, 6, 1, 7, 2, 3, 4, 5]
+
+
+def test_a_tenant_that_comes_back_has_no_claim_on_the_time_it_was_away():
+    server = Server(
+        *(replace(make_request(key), tenant="a") for key in range(4)),
+        limits=make_limits(tokens=12), fair=True,
+    )  # fmt: skip
+    for _ in range(2):
+        server.step()
+    for key in range(4, 8):
+        server.add(replace(make_request(key), tenant="b"))
+    assert list(server.drain())[2:] != [4, 5, 6, 7, 2, 3]
+
+
+def test_who_waits_too_long_hears_that_the_server_is_overloaded():
+    server = Server(
+        make_request(1, prompt=40), make_request(2), limits=make_limits(tokens=8),
+        queue_timeout=2.0,
+    )  # fmt: skip
+    server.step()
+    assert server.scheduler.expire(server.now) == []
+    server.step()
+    server.step()
+    (reply,) = server.scheduler.expire(server.now)
+    assert reply.request.key == 2
+    assert reply.error.kind is ErrorKind.UNAVAILABLE
+    assert "overloaded and the limit is 2 s" in str(reply.error)
+    assert list(server.drain()) == [1]
+    assert server.counters.expired == 1
+
+
+def test_a_request_may_be_less_patient_than_the_server():
+    hasty = replace(make_request(2), queue_timeout=0.5)
+    server = Server(make_request(1, prompt=40), hasty, limits=make_limits(tokens=8))
+    server.step()
+    assert [reply.request.key for reply in server.scheduler.expire(server.now)] == [2]
+
+
+def test_who_has_run_before_is_not_sent_away():
+    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2)]
+    server = Server(*asked, pages=11, sliding=30, queue_timeout=0.5)
+    while not server.counters.preemptions:
+        server.step()
+    assert server.scheduler.expire(server.now) == []
+    assert set(server.drain()) == {1, 2}
+
+
+def test_without_strict_order_a_small_request_passes_one_that_lacks_pages():
+    def serve(strict):
+        server = Server(make_generation(1, prompt=16, max_tokens=12), pages=9, strict=strict)
+        server.step()
+        server.add(make_request(2, prompt=20))
+        server.add(make_request(3, prompt=1, width=2))
+        return list(server.drain())
+
+    assert serve(True).index(2) < serve(True).index(3)
+    assert serve(False).index(3) < serve(False).index(2)
+
+
+# Fan-out
+
+
+def fan_out(key, prompt, questions, own=5, width=4):
+    made = [
+        replace(
+            make_canvas(width, seed=key * 7 + n),
+            prompt_ids=tuple((n * 17 + i * 3 + 40) % 97 for i in range(own)),
+        )
+        for n in range(questions)
+    ]
+    return Request(key, make_request(key, prompt).prompt_ids, tuple(made))
+
+
+@pytest.mark.parametrize("prompt", [8, 10, 11, 3, 0])
+def test_many_questions_compute_their_prompt_once_and_each_its_own_part(prompt):
+    request = fan_out(1, prompt, questions=6)
+    server = Server(request, limits=make_limits(tokens=200, segments=32), pages=64)
+    replies = server.drain()
+    check_answers(replies)
+    assert replies[1].executions == 1, "they fit into one execution"
+    tail = prompt % PAGE
+    assert server.counters.rows[Phase.PREFILL] == prompt + 6 * (tail + 5)
+    assert server.counters.rows[Phase.DENOISE] == 6 * 4
+
+
+@pytest.mark.parametrize("tokens", [6, 9, 16, 40])
+@pytest.mark.parametrize("fusion", [True, False])
+@pytest.mark.parametrize("prefill", Prefill)
+def test_questions_that_do_not_fit_together_follow_in_later_executions(tokens, fusion, prefill):
+    request = fan_out(1, 10, questions=5)
+    options = {"limits": make_limits(tokens=tokens), "fusion": fusion, "prefill": prefill}
+    replies = Server(request, make_request(2), **options).drain()
+    check_answers(replies)
+
+
+def test_a_question_in_company_is_answered_as_it_is_alone():
+    together = fan_out(1, 10, questions=5)
+    reads = Server(together, limits=make_limits(tokens=200, segments=32)).drain()[1].reads
+    for n, canvas in enumerate(together.canvases):
+        alone = Server(replace(together, canvases=(canvas,))).drain()[1].reads[0]
+        assert (reads[n].log_probs == alone.log_probs).all()
+
+
+def test_a_long_context_shares_only_what_a_question_can_see_of_it():
+    """Longer than the window: branches hold the window's pages and none before it."""
+    request = fan_out(1, WINDOW * 4 + 3, questions=3)
+    server = Server(request, limits=make_limits(tokens=24), pages=64, sliding=20)
+    check_answers(server.drain())
+
+
+# Prefix cache
+
+
+def test_a_prompt_that_is_known_is_not_computed_again():
+    asked = [replace(make_request(1, prompt=14), key=key) for key in range(3)]
+    server = Server(asked[0], reuse=True)
+    server.drain()
+    for request in asked[1:]:
+        server.add(request)
+        server.drain()
+    check_answers(server.replies)
+    assert [reply.cached_tokens for reply in server.replies.values()] == [0, 12, 12]
+    assert server.counters.rows[Phase.PREFILL] == 14 + 2 + 2
+    assert (server.counters.prefix_hits, server.counters.prefix_misses) == (2, 1)
+
+
+def test_a_generation_goes_on_from_another_ones_committed_canvases():
+    first = make_generation(1, prompt=8, max_tokens=12)
+    server = Server(first, reuse=True)
+    tokens = server.drain()[1].written.token_ids
+    server.add(replace(first, key=2, prompt_ids=first.prompt_ids + tokens))
+    server.drain()
+    check_answers(server.replies)
+    assert server.replies[2].cached_tokens == 16, "all but the last canvas was committed"
+
+
+def test_an_answer_does_not_change_with_the_cache():
+    asked = [make_request(1, prompt=30), make_generation(2, prompt=30, max_tokens=12)]
+    shared = [replace(asked[1], key=key, prompt_ids=asked[0].prompt_ids) for key in (3, 4)]
+    server = Server(*asked, *shared, reuse=True, limits=make_limits(tokens=20))
+    check_answers(server.drain())
+
+
+# Policies
+
+
+def test_prompts_first_holds_canvases_up_and_chunks_do_not():
+    def order(prefill):
+        asked = [make_generation(1, prompt=4, max_tokens=4), make_request(2, prompt=60)]
+        server = Server(*asked, limits=make_limits(tokens=64), prefill=prefill, token_budget=8)
+        server.step()
+        server.step()
+        return [sum(len(s.token_ids) for s in step.segments) for step in server.steps]
+
+    assert max(order(Prefill.CHUNKED)) <= 8
+    assert max(order(Prefill.FIRST)) > 8
+
+
+def test_the_deficit_rule_saves_up_for_a_prompt_that_is_too_long():
+    """A canvas of 4 at each step leaves 12 of 16, as the first did: 26 + 4 run at the second."""
+    never = make_denoising(seed=1, steps=8, confidence_threshold=0.0)
+    writer = make_generation(1, prompt=0, max_tokens=4, denoising=never)
+    server = Server(writer, limits=make_limits(tokens=64), prefill=Prefill.DEFICIT, token_budget=16)
+    server.step()
+    server.add(make_request(2, prompt=26))
+    for _ in range(2):
+        server.step()
+    assert server.keys()[1:] == [{1}, {1, 2}]
+    check_answers(server.drain())
+
+
+def test_a_canvas_without_pages_is_a_wait_and_not_a_budget_split():
+    asked = [make_request(1, prompt=8, width=4), make_request(2, prompt=8, width=4)]
+    replies = Server(*asked, pages=6, limits=make_limits(tokens=20)).drain()
+    assert {reply.split for reply in replies.values()} <= {None, SplitReason.PAGES}
+
+
+# Failures
+
+
+def test_a_step_that_fails_takes_its_own_requests_along_and_no_page():
+    server = Server(*(make_request(key) for key in range(3)), limits=make_limits(tokens=24))
+    step = server.scheduler.schedule(0.0)
+    error = RequestError("request", "failed")
+    lost = server.scheduler.fail(step, error)
+    assert [reply.request.key for reply in lost] == [0, 1]
+    assert list(server.drain()) == [2]

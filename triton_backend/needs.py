@@ -1,0 +1,60 @@
+"""How many KV pages a request needs: to be possible at all, and to go on from where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from triton_backend.core import Request
+from triton_backend.kv_cache import KvCache, KvShape, Need
+from triton_backend.page_pool import pages_for
+from triton_backend.progress import Progress
+
+
+def longest_context(request: Request) -> int:
+    """Tokens of the longest context a request comes to; its last canvas is never committed."""
+    tokens = len(request.prompt_ids)
+    if (asked := request.generation) is not None:
+        tokens += (asked.max_tokens - 1) // asked.canvas_length * asked.canvas_length
+    return tokens
+
+
+def _widest(request: Request) -> int:
+    if request.generation is not None:
+        return request.generation.canvas_length
+    return max(len(canvas.ids) for canvas in request.canvases)
+
+
+def least_need(request: Request, shape: KvShape) -> Need:
+    """Pages without which a request cannot finish even alone, a few tokens at a time."""
+    size = shape.page_size
+    context = pages_for(longest_context(request), size)
+    own = max((len(canvas.prompt_ids) for canvas in request.canvases), default=0)
+    # A branch begins at the last whole page of the context.
+    branch = pages_for(own + size - 1, size) if own else 0
+    scratch = pages_for(_widest(request), size)
+    # The window may begin and end inside a page, and the next row needs one more.
+    window = pages_for(shape.behind, size) + 2
+    return Need(context + branch + scratch, min(context, window) + branch + scratch)
+
+
+def pages_held(progress: Progress) -> Need:
+    """Pages that a request holds, those that others hold too among them."""
+    held = [progress.context, *progress.branches.values()]
+    return total(Need(len(one.full), len(one.sliding) - one.first) for one in held)
+
+
+def total(needs: Iterable[Need]) -> Need:
+    """Both sums."""
+    full = sliding = 0
+    for need in needs:
+        full, sliding = full + need.full, sliding + need.sliding
+    return Need(full, sliding)
+
+
+def claim(progress: Progress, kv: KvCache, budget: int) -> Need:
+    """Pages that a running request has yet to take for its context and a canvas over it."""
+    size, shape = kv.shape.page_size, kv.shape
+    more = kv.needs(progress.context, progress.remaining).full
+    at_once = pages_for(min(progress.remaining, budget) + shape.behind, size) + 1
+    scratch = pages_for(_widest(progress.request) + progress.next_own, size)
+    return Need(more + scratch, min(more, at_once) + scratch)
