@@ -15,7 +15,7 @@ SERVE_ENGINE := --engine "$(ENGINE)" $(SERVER_FLAG)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine serve demo generate test check size parity accuracy bench-read \
-	bench-generate load onnx-parity rtx-engine kernels-check clean
+	bench-generate load onnx-parity rtx-engine kernels-check gpu-check gpu-bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,10 @@ rtx-engine: setup ## compile CHECKPOINT for RTX GPUs, on any machine, and read t
 		--dtype "$(DTYPE)" --output "engines/$(NAME)-tensorrt-rtx-$(DTYPE)" $(RTX_LIMITS)
 kernels-check: setup ## compile the GPU kernels for every target, on any machine, with a table
 	@TRITON_CACHE_DIR=.cache/triton $(PYTHON_BIN) -m plugins.gpu.check
+gpu-check: ## on an NVIDIA GPU: every kernel against its reference, the model against transformers
+	@$(PYTHON_BIN) -m benchmarks.gpu check
+gpu-bench: ## on an NVIDIA GPU: kernels, reads and generation at the released checkpoint's sizes
+	@$(PYTHON_BIN) -m benchmarks.gpu bench
 accuracy: engine ## held-out accuracy and calibration through a running server
 	@$(PYTHON_BIN) -m benchmarks.accuracy $(SERVE_ENGINE)
 bench-read: setup ## one read against transformers, with a report

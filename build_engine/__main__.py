@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 from rich.markup import escape
@@ -21,6 +23,8 @@ from build_engine.job import DTYPES, TARGETS
 from plugins.errors import PluginError
 
 console = Console(stderr=True)
+_NO_MEMORY = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -79,6 +83,32 @@ def _run(build: BuildConfig) -> EngineContract:
         return build_engine(build, lambda stage: progress.update(task, description=stage))
 
 
+class Stopped(BaseException):
+    """A signal asked the build to end; what it wrote is removed on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}; nothing was written.")
+        self.exit_code = 128 + number
+
+
+def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    # A second signal must not interrupt the removal.
+    for one in _STOPPING:
+        signal.signal(one, signal.SIG_IGN)
+    raise Stopped(number)
+
+
+def _fail(message: str, code: int = 1) -> int:
+    text = escape(" ".join(message.split()))
+    console.print(f"[red]error:[/red] {text}", soft_wrap=True, highlight=False)
+    return code
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    # torch has no error of its own for memory that it cannot have.
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Build; returns the exit code, 1 with one sentence on a user's error."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -91,16 +121,25 @@ def main(arguments: list[str] | None = None) -> int:
         if if_needed and up_to_date(build):
             console.print(f"engine {build.output} is up to date")
             return 0
-        if load_config(build.checkpoint).has_vision:
-            console.print("note: the vision tower is left out; images are not supported yet")
         contract = _run(build)
     except (EngineError, PluginError) as error:
-        console.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False)
-        return 1
+        return _fail(str(error))
+    except Stopped as error:
+        return _fail(str(error), error.exit_code)
+    except OSError as error:
+        return _fail(f"{error.filename or build.checkpoint}: {error.strerror or error}.")
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        return _fail(f"out of memory ({error}); free memory or build on a larger machine.")
     assert load_contract(build.output, verify=False) == contract
+    if load_config(build.checkpoint).has_vision:
+        console.print("note: the vision tower is left out; images are not supported yet")
     console.print(_summary(contract, build.output, time.monotonic() - start))
     return 0
 
 
 if __name__ == "__main__":
+    for one in _STOPPING:
+        signal.signal(one, _stop)
     sys.exit(main())

@@ -13,11 +13,21 @@ import torch
 from build_engine.checkpoint import Checkpoint
 from build_engine.config import ModelConfig, load_config
 from build_engine.contract import DTYPE_BYTES, EngineContract, Limits, file_sha256, load_contract
-from build_engine.engine_dir import building, publish
+from build_engine.engine_dir import building, check_output, publish
 from build_engine.errors import EngineError
-from build_engine.job import TARGETS, Job, Options, target
-from build_engine.tokenizer_files import copy_tokenizer
+from build_engine.job import DTYPES, TARGETS, Job, Options, target
+from build_engine.tokenizer_files import check_tokenizer, copy_tokenizer
+from build_engine.weights import check_weights, weight_bytes
 from plugins import layout, spec
+
+_LARGEST_PAGE = 4096
+# What the exported graphs leave room for.
+_MOST = {
+    "max_step_tokens": 32_768,
+    "max_segments": 32_768,
+    "max_output_rows": 32_768,
+    "max_labels": 4096,
+}
 
 
 @dataclass(frozen=True)
@@ -50,13 +60,13 @@ class BuildConfig:
             found.append(f"--target {self.target!r} is not one of {sorted(TARGETS)}")
         if self.dtype not in DTYPE_BYTES:
             found.append(f"--dtype {self.dtype!r} is not one of {sorted(DTYPE_BYTES)}")
-        if self.page_size < 1 or self.page_size & (self.page_size - 1):
-            found.append(f"--page-size {self.page_size} is not a power of two")
-        sizes = ("max_step_tokens", "max_segments", "max_output_rows", "max_labels")
+        page = self.page_size
+        if not 1 <= page <= _LARGEST_PAGE or page & (page - 1):
+            found.append(f"--page-size {page} is not a power of two from 1 to {_LARGEST_PAGE}")
         found += [
-            f"--{name.replace('_', '-')} {getattr(self, name)} is below 2"
-            for name in sizes
-            if getattr(self, name) < 2
+            f"--{name.replace('_', '-')} {getattr(self, name)} is outside 2..{most}"
+            for name, most in _MOST.items()
+            if not 2 <= getattr(self, name) <= most
         ]
         return found
 
@@ -67,15 +77,20 @@ def limits_of(build: BuildConfig, config: ModelConfig) -> Limits:
     Raises:
         EngineError: a limit above what the checkpoint's positions allow.
     """
-    context = build.max_context or min(config.max_positions, 8192)
+    context = build.max_context
+    if context is None:
+        context = min(config.max_positions, 8192)
     if not 2 <= context <= config.max_positions:
         raise EngineError(
             f"--max-context {context} is outside 2..{config.max_positions}, the checkpoint's "
             "max_position_embeddings."
         )
-    canvas = build.max_canvas or min(config.geometry.canvas_length, context)
-    if not 1 <= canvas <= context:
-        raise EngineError(f"--max-canvas {canvas} is outside 1..{context} (--max-context).")
+    most = min(context, _MOST["max_step_tokens"])
+    canvas = build.max_canvas
+    if canvas is None:
+        canvas = min(config.geometry.canvas_length, most)
+    if not 1 <= canvas <= most:
+        raise EngineError(f"--max-canvas {canvas} is outside 1..{most} (--max-context {context}).")
     return Limits(
         max_step_tokens=max(build.max_step_tokens, canvas),
         max_segments=build.max_segments,
@@ -146,12 +161,16 @@ def build_engine(build: BuildConfig, report: Callable[[str], None]) -> EngineCon
         problems = target(build.target).problems(build.dtype, build.options)
     if problems:
         raise EngineError("; ".join(problems) + ".")
+    check_output(build.output, build.checkpoint)
     report("checkpoint")
     config = load_config(build.checkpoint)
     limits = limits_of(build, config)
+    check_tokenizer(build.checkpoint, config.geometry.vocab_size)
     checkpoint = Checkpoint(build.checkpoint)
-    with building(build.output) as directory:
-        names = copy_tokenizer(build.checkpoint, directory, config.geometry.vocab_size)
+    check_weights(checkpoint, config)
+    needed = 0 if build.weightless else weight_bytes(config, DTYPES[build.dtype])
+    with building(build.output, needed) as directory:
+        names = copy_tokenizer(build.checkpoint, directory)
         job = Job(
             checkpoint,
             config,

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from build_engine.config import read_json
 from build_engine.contract import file_sha256
 from build_engine.errors import EngineError
+from build_engine.json_file import read_json
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".pkl")
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +29,27 @@ def _files_from_index(directory: Path) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise EngineError(f"{directory / INDEX}: weight_map is missing or empty.")
     for name in weight_map.values():
-        if not isinstance(name, str) or "/" in name or not name.endswith(".safetensors"):
-            raise EngineError(f"{directory / INDEX}: {name!r} is not a safetensors file name.")
+        if not isinstance(name, str) or set(name) & set("/\\\0") or not _is_weights(name):
+            raise EngineError(
+                f"{directory / INDEX}: {name!r} is not a safetensors file name in this directory."
+            )
     absent = sorted({name for name in weight_map.values() if not (directory / name).is_file()})
     if absent:
         raise EngineError(
             f"{directory}: the index is stale or the download incomplete: {absent[0]} "
-            f"({len(absent)} of {len(set(weight_map.values()))} shards) not found."
+            f"({len(absent)} of {len(set(weight_map.values()))} shards) not found; download it "
+            f"again, or remove {INDEX} where one file holds the whole model."
         )
     return dict(weight_map)
+
+
+def _is_weights(name: str) -> bool:
+    return name.endswith(".safetensors") and not name.startswith(".")
+
+
+def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are equal, dtype and shape included."""
+    return one.dtype == other.dtype and torch.equal(one, other)
 
 
 class Checkpoint:
@@ -51,13 +64,15 @@ class Checkpoint:
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
         if not self.directory.is_dir():
-            raise EngineError(f"checkpoint directory {self.directory} not found.")
+            raise EngineError(f"--checkpoint {self.directory} is not a directory.")
         self._stack = contextlib.ExitStack()
         self._handles: dict[str, Any] = {}
         self._where = self._locate()
 
     def _locate(self) -> dict[str, str]:
-        present = sorted(path.name for path in self.directory.glob("*.safetensors"))
+        names = sorted(path.name for path in self.directory.iterdir() if path.is_file())
+        present = [name for name in names if _is_weights(name)]
+        pickled = [name for name in names if name.endswith(_PICKLED)]
         if (self.directory / INDEX).is_file():
             where = _files_from_index(self.directory)
             self._check_index(where)
@@ -71,10 +86,9 @@ class Checkpoint:
                 "cannot tell which belong to the model."
             )
         else:
-            raise EngineError(
-                f"{self.directory}: no safetensors weights found (pickled weights are not read)."
-            )
-        stray = sorted(set(present) - set(where.values()))
+            found = f", and {pickled[0]} is never read: convert it" if pickled else ""
+            raise EngineError(f"{self.directory}: no safetensors weights found{found}.")
+        stray = sorted(set(present) - set(where.values())) + pickled
         if stray:
             log.warning("ignoring weight files outside the index: %s", ", ".join(stray))
         return where
@@ -102,7 +116,7 @@ class Checkpoint:
     def _refuse_conflict(self, key: str, names: list[str]) -> None:
         first = self._open(names[0]).get_tensor(key) if len(names) > 1 else None
         for other in names[1:]:
-            if first is None or not torch.equal(first, self._open(other).get_tensor(key)):
+            if first is None or not same_values(first, self._open(other).get_tensor(key)):
                 raise EngineError(
                     f"{self.directory}: {key} is in {names[0]} and {other} with different values."
                 )
@@ -139,6 +153,10 @@ class Checkpoint:
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of the named tensor, without reading it."""
         return tuple(self._open(self._where[name]).get_slice(name).get_shape())
+
+    def dtype(self, name: str) -> str:
+        """Dtype of the named tensor by its safetensors name, without reading it."""
+        return str(self._open(self._where[name]).get_slice(name).get_dtype())
 
     def identity(self) -> dict[str, Any]:
         """What tells this checkpoint from another: a digest over config and weight files."""

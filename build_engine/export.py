@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
+from build_engine import bindings
 from build_engine.config import ModelConfig
 from build_engine.contract import Limits
 from build_engine.model import DenoiseHead, Head, Step, StepInputs
@@ -54,20 +55,30 @@ def step_example(config: ModelConfig, page_size: int, dtype: torch.dtype) -> Ste
     )
 
 
+def most_rows(limits: Limits) -> int:
+    """Rows that the exported step takes at most; the example must be among them."""
+    return max(limits.max_step_tokens, 16)
+
+
 def export_step(
     model: FlatStep, limits: Limits, page_size: int, dtype: torch.dtype
 ) -> ExportedProgram:
     """The step function with rows, segments, tables, outputs and pool pages dynamic."""
-    rows = Dim("rows", min=2, max=max(limits.max_step_tokens, 16))
+    rows = Dim("rows", min=2, max=most_rows(limits))
     segments = Dim("segments", min=2, max=max(limits.max_segments, 16))
     tables, pages = Dim("tables", min=2, max=65536), Dim("pages_per_row", min=2, max=1 << 20)
     soft, outputs = Dim("soft", min=2, max=65536), Dim("outputs", min=2, max=65536)
-    pool = Dim("pool_pages", min=2, max=1 << 24)
+    most_pages = 1 << 24
+    pools = {
+        name: Dim(name, min=2, max=most_pages)
+        for name in (bindings.SLIDING_PAGES, bindings.FULL_PAGES)
+    }
     row, table = {0: rows}, {0: tables, 1: pages}
-    layers = model.config.geometry.num_layers
+    geometry = model.config.geometry
+    layers = range(geometry.num_layers)
     shapes = (
         row, row, row, row, row, {0: segments}, table, table, row, {0: soft}, {0: outputs},
-        [{0: pool}] * layers,
+        [{0: pools[bindings.pages_of(geometry, n)]} for n in layers],
     )  # fmt: skip
     example = step_example(model.config, page_size, dtype)
     with torch.no_grad():
@@ -76,27 +87,32 @@ def export_step(
         )
 
 
+def head_example(hidden_size: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Smallest inputs of `Head`."""
+    labels = torch.zeros(_OUTPUTS, _LABELS, dtype=torch.int32)
+    return torch.zeros(_OUTPUTS, hidden_size, dtype=dtype), labels
+
+
 def export_head(model: Head, hidden_size: int, dtype: torch.dtype) -> ExportedProgram:
     """The read head with rows and labels dynamic."""
     outputs = Dim("outputs", min=2, max=65536)
     labels = Dim("labels", min=2, max=4096)
-    example = (
-        torch.zeros(_OUTPUTS, hidden_size, dtype=dtype),
-        torch.zeros(_OUTPUTS, _LABELS, dtype=torch.int32),
-    )
+    example = head_example(hidden_size, dtype)
     shapes = ({0: outputs}, {0: outputs, 1: labels})
     with torch.no_grad():
         return torch.export.export(model, example, dynamic_shapes=shapes, strict=False)
 
 
+def denoise_example(hidden_size: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Smallest inputs of `DenoiseHead`."""
+    draws = torch.zeros(_OUTPUTS, DRAW_FIELDS, dtype=torch.int64)
+    return torch.zeros(_OUTPUTS, hidden_size, dtype=dtype), torch.ones(_OUTPUTS), draws
+
+
 def export_denoise(model: DenoiseHead, hidden_size: int, dtype: torch.dtype) -> ExportedProgram:
     """The head of a denoising step with rows dynamic."""
     outputs = Dim("outputs", min=2, max=65536)
-    example = (
-        torch.zeros(_OUTPUTS, hidden_size, dtype=dtype),
-        torch.ones(_OUTPUTS),
-        torch.zeros(_OUTPUTS, DRAW_FIELDS, dtype=torch.int64),
-    )
+    example = denoise_example(hidden_size, dtype)
     shapes = ({0: outputs}, {0: outputs}, {0: outputs})
     with torch.no_grad():
         return torch.export.export(model, example, dynamic_shapes=shapes, strict=False)

@@ -20,10 +20,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # By name, so that a build imports the libraries of its own target and of no other.
 TARGETS = {
     "cpu": "build_engine.target_cpu",
+    "cuda": "build_engine.target_cuda",
     "onnx": "build_engine.target_onnx",
+    "tensorrt": "build_engine.target_tensorrt",
     "tensorrt-rtx": "build_engine.target_rtx",
 }
-EXTRAS = {"onnx": "onnx", "tensorrt-rtx": "tensorrt-rtx"}
+EXTRAS = {"cuda": "gpu", "onnx": "onnx", "tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt-rtx"}
 """The optional dependencies of the project that a target needs."""
 
 

@@ -9,11 +9,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from build_engine.errors import EngineError
 from build_engine.job import Job
-from build_engine.weights import read_weights, save_tensors, source_of
+from build_engine.safetensors_file import Stored, write_safetensors
+from build_engine.weights import check_weights, read_weights, source_of, weight_table
 
 WEIGHTS_FILE = "weights.safetensors"
 _STORED = {"float32": "F32", "bfloat16": "BF16"}
@@ -36,16 +35,16 @@ def write_weights(job: Job) -> dict[str, Place]:
     Raises:
         EngineError: the checkpoint lacks weights, or a weightless build's dtype is not its own.
     """
-    named: dict[str, str] = {}
-    tensors: dict[str, torch.Tensor] = {}
-    for weight, tensor in read_weights(job.checkpoint, job.config, job.torch_dtype):
-        named[weight.name] = source_of(job.checkpoint, weight)
-        if not job.options.weightless:
-            tensors[named[weight.name]] = tensor.contiguous()
+    table = weight_table(job.config)
+    check_weights(job.checkpoint, job.config)
+    named = {weight.name: source_of(job.checkpoint, weight) for weight in table}
     if job.options.weightless:
         files = {job.checkpoint.file_of(source) for source in named.values()}
     else:
-        save_tensors(tensors, job.directory / WEIGHTS_FILE)
+        dtype = job.torch_dtype
+        values = (tensor for _, tensor in read_weights(job.checkpoint, job.config, dtype))
+        layout = [Stored(named[weight.name], dtype, weight.shape) for weight in table]
+        write_safetensors(job.directory / WEIGHTS_FILE, layout, values)
         files = {job.directory / WEIGHTS_FILE}
     stored = {name: place for file in sorted(files) for name, place in _places(file, job).items()}
     return {name: stored[source] for name, source in named.items()}

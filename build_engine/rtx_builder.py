@@ -6,13 +6,12 @@ No GPU is asked: kernels are compiled at run time, for the compute capabilities 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tensorrt_rtx_bindings as trt
 
-from build_engine.bindings import Binding, Signature
+from build_engine.bindings import Binding, Range, Signature
 from build_engine.errors import EngineError
 
 VERSION: str = trt.__version__
@@ -27,15 +26,6 @@ _DTYPES = {
     trt.DataType.INT32: "int32",
     trt.DataType.INT64: "int64",
 }
-
-
-@dataclass(frozen=True)
-class Range:
-    """Smallest, usual and largest value of a dynamic size."""
-
-    least: int
-    usual: int
-    most: int
 
 
 class _Log(trt.ILogger):

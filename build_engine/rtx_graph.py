@@ -10,26 +10,17 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
-from build_engine import bindings
-from build_engine.bindings import Binding, Signature
+from build_engine.bindings import LANES, STEP, Binding, Signature
 from plugins.onnx_domain import DOMAIN, VERSION
 from plugins.onnx_functions import functions
-
-LANES = Binding("lanes", "int64", ("lanes",))
-"""0 .. M - 1, M the rows of the longest segment: a size that only the host knows in time."""
 
 _XOR_TABLE = "xor_table"
 _ATTENTION = "mixed_mask_paged_attention"
 
 
-def step_signature(step: Signature) -> Signature:
-    """The step's bindings on TensorRT-RTX."""
-    pools = [b for b in step.inputs if b.name.startswith("kv_pool.")]
-    rows = [
-        Binding(bindings.new_rows_name(n), pool.dtype, ("rows", 2, *pool.shape[3:]))
-        for n, pool in enumerate(pools)
-    ]
-    return Signature((*step.inputs, LANES), (step.outputs[0], *rows))
+def rewrite(name: str, model: ModelProto, signature: Signature) -> ModelProto:
+    """A function's graph of the ONNX engine as TensorRT-RTX gets it, with that target's bindings."""
+    return rewrite_step(model, signature) if name == STEP else plain(model)
 
 
 def rewrite_step(model: ModelProto, signature: Signature) -> ModelProto:

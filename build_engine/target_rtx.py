@@ -7,21 +7,17 @@ import tempfile
 from pathlib import Path
 
 from build_engine import bindings, target_onnx
-from build_engine.bindings import Signature
+from build_engine.bindings import Range
 from build_engine.contract import DTYPE_BYTES
 from build_engine.errors import EngineError
 from build_engine.job import Job, Options
 from build_engine.onnx_model import save
-from build_engine.rtx_builder import COMPUTE_CAPABILITIES, VERSION, Range, build_plan
-from build_engine.rtx_graph import plain, rewrite_step, step_signature
+from build_engine.rtx_builder import COMPUTE_CAPABILITIES, VERSION, build_plan
+from build_engine.rtx_graph import rewrite
 from build_engine.rtx_plan import check_plan
 
 DEFAULT_CAPABILITIES = ("8.6", "8.9", "12.0", "12.1")
-HEAD_ROWS = 256
-"""Rows of one call of a head, which holds their logits; a runner calls it for more in parts."""
-
 _SCORE_BYTES = 4 << 30
-_ELEMENTS = (1 << 31) - 1  # of one tensor
 
 
 def identity(options: Options) -> dict[str, object]:
@@ -48,16 +44,6 @@ def problems(dtype: str, options: Options) -> list[str]:
     return found
 
 
-def signatures(job: Job) -> dict[str, Signature]:
-    """What goes in and out of each plan."""
-    geometry, dtype = job.config.geometry, job.dtype
-    return {
-        bindings.STEP: step_signature(bindings.step(geometry, job.page_size, dtype)),
-        bindings.HEAD: bindings.head(geometry, dtype),
-        bindings.DENOISE: bindings.denoise(geometry, dtype),
-    }
-
-
 def sizes(job: Job) -> dict[str, Range]:
     """The range of every dynamic size.
 
@@ -65,12 +51,7 @@ def sizes(job: Job) -> dict[str, Range]:
         EngineError: attention within these limits would hold more than this graph may.
     """
     geometry, limits = job.config.geometry, job.limits
-    most = bindings.dynamic_sizes(limits, job.page_size)
-    most["lanes"] = limits.max_step_tokens
-    most["reads"] = min(most["reads"], HEAD_ROWS)
-    most["denoised"] = min(most["denoised"], HEAD_ROWS)
-    widest = max(geometry.kv_heads(n) * geometry.head_dim(n) for n in range(geometry.num_layers))
-    most["pool_pages"] = _ELEMENTS // (2 * job.page_size * widest)
+    most = bindings.target_sizes(bindings.TENSORRT_RTX, geometry, limits, job.page_size)
     keys = most["pages_per_row"] * job.page_size + most["lanes"]
     scores = most["segments"] * most["lanes"] * geometry.num_heads * keys * DTYPE_BYTES[job.dtype]
     if scores > _SCORE_BYTES:
@@ -80,19 +61,21 @@ def sizes(job: Job) -> dict[str, Range]:
             f"more than {_SCORE_BYTES >> 30}; lower --max-segments, --max-step-tokens or "
             "--max-context."
         )
-    return {name: Range(1, max(1, value // 4), value) for name, value in most.items()}
+    return bindings.profiles(bindings.TENSORRT_RTX, geometry, limits, job.page_size)[0]
 
 
 def build(job: Job) -> tuple[str, ...]:
     """Write a plan of each function, read back and compared with what it should be."""
-    ranges, wanted, names = sizes(job), signatures(job), []
+    ranges, names = sizes(job), []
+    wanted = bindings.target_signatures(
+        bindings.TENSORRT_RTX, job.config.geometry, job.page_size, job.dtype
+    )
     capabilities = job.options.compute_capabilities or DEFAULT_CAPABILITIES
     with tempfile.TemporaryDirectory(dir=job.directory, prefix="onnx-") as work:
         inner = dataclasses.replace(job, directory=Path(work))
         for name, model in target_onnx.graphs(inner).items():
-            rewritten = rewrite_step(model, wanted[name]) if name == bindings.STEP else plain(model)
             path = Path(work) / f"{name}.onnx"
-            save(rewritten, path)
+            save(rewrite(name, model, wanted[name]), path)
             plan = job.directory / f"{name}.engine"
             plan.write_bytes(build_plan(path, wanted[name], ranges, capabilities, job.report))
             check_plan(plan, wanted[name], VERSION)

@@ -6,16 +6,13 @@ encoder's `layer_scalar` is its own. `None` marks a tensor left out on purpose.
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 
-from build_engine.checkpoint import Checkpoint
+from build_engine.checkpoint import Checkpoint, same_values
 from build_engine.config import ModelConfig
 from build_engine.errors import EngineError
 
@@ -24,6 +21,11 @@ ENCODER = "model.encoder.language_model."
 LM_HEAD = "lm_head.weight"
 EMBEDDING = "embed_tokens.weight"
 DROPPED_PREFIXES = ("model.encoder.vision_tower.", "model.encoder.embed_vision.")
+
+_DTYPES = ("F16", "BF16", "F32", "F64")
+_QUANTISED_SUFFIXES = ("_scale", "_scale_inv", ".scales", ".qweight", ".qzeros", ".absmax")
+_LISTED = 12
+_PART = 1 << 22  # elements
 
 _LAYER = {
     "input_layernorm.weight": ("hidden",),
@@ -105,38 +107,79 @@ def weight_table(config: ModelConfig) -> tuple[Weight, ...]:
     return tuple(table)
 
 
+def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Bytes of every weight of the table."""
+    return dtype.itemsize * sum(math.prod(weight.shape) for weight in weight_table(config))
+
+
+def _some(found: Iterable[str], separator: str = ", ") -> str:
+    """The first of them, and how many more there are: a sentence stays one."""
+    listed = list(found)
+    more = f"{separator}and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    return separator.join(listed[:_LISTED]) + more
+
+
+def _hint(unknown: list[str]) -> str:
+    """What tensors that the table does not have tell of the checkpoint."""
+    if any(name.endswith(_QUANTISED_SUFFIXES) for name in unknown):
+        return " (of a quantised checkpoint, which is not supported; use the bf16 checkpoint)"
+    if any(name.endswith("self_attn.v_proj.weight") for name in unknown):
+        return " (full-attention layers have no v_proj here: their values are their keys)"
+    return ""
+
+
 def _problems(checkpoint: Checkpoint, table: tuple[Weight, ...]) -> Iterator[str]:
     known = {source for weight in table for source in weight.sources} | {LM_HEAD}
     unknown = [n for n in checkpoint if n not in known and not n.startswith(DROPPED_PREFIXES)]
     if unknown:
-        yield f"unknown tensors: {', '.join(unknown)}"
+        yield f"unknown tensors: {_some(unknown)}{_hint(unknown)}"
     missing = [w for w in table if not any(source in checkpoint for source in w.sources)]
     if missing:
-        yield f"missing tensors: {', '.join(w.sources[0] for w in missing)}"
+        yield f"missing tensors: {_some(w.sources[0] for w in missing)}"
+    held = [(n, w) for w in table for n in w.sources if n in checkpoint]
     wrong = [
-        f"{source} has {list(checkpoint.shape(source))}, config.json says {list(weight.shape)}"
-        for weight in table
-        for source in weight.sources
-        if source in checkpoint and checkpoint.shape(source) != weight.shape
+        f"{name} has {list(checkpoint.shape(name))}, config.json says {list(weight.shape)}"
+        for name, weight in held
+        if checkpoint.shape(name) != weight.shape
     ]
     if wrong:
-        yield f"wrong shapes: {'; '.join(wrong)}"
+        yield f"wrong shapes: {_some(wrong, '; ')}"
+    stored = [(name, checkpoint.dtype(name)) for name, _ in held]
+    odd = [f"{name} is {dtype}" for name, dtype in stored if dtype not in _DTYPES]
+    if odd:
+        yield f"wrong dtypes: {_some(odd)}; supported: {', '.join(_DTYPES)}, not quantised ones"
 
 
 def _check_ties(checkpoint: Checkpoint, table: tuple[Weight, ...], tied: bool) -> None:
     if not tied:
+        state = "there" if LM_HEAD in checkpoint else "missing"
         raise EngineError(
-            "config.json: tie_word_embeddings is false; an untied lm_head is not supported."
+            f"config.json: tie_word_embeddings is false and {LM_HEAD} is {state}; only checkpoints "
+            "whose head is the embedding are supported."
         )
     pairs = [weight.sources for weight in table if len(weight.sources) == 2]
     pairs += [(DECODER + EMBEDDING, LM_HEAD), (ENCODER + EMBEDDING, LM_HEAD)]
     for first, second in pairs:
-        if first in checkpoint and second in checkpoint:
-            one, other = checkpoint.tensor(first), checkpoint.tensor(second)
-            if one.shape != other.shape or not torch.equal(one, other):
-                raise EngineError(
-                    f"checkpoint: {first} and {second} should be tied but hold different values."
-                )
+        held = first in checkpoint and second in checkpoint
+        if held and not same_values(checkpoint.tensor(first), checkpoint.tensor(second)):
+            raise EngineError(
+                f"checkpoint {checkpoint.directory}: {first} and {second} should be tied but hold "
+                "different values; save the checkpoint again with its weights tied."
+            )
+
+
+def _check_finite(tensor: torch.Tensor, name: str, checkpoint: Checkpoint) -> None:
+    """One such weight would make every answer NaN, and only answers would tell.
+
+    Summed in fp64, which no sum of finite weights exceeds, in parts that bound the copies.
+    """
+    parts = tensor.flatten().split(_PART)
+    if not all(torch.isfinite(part.sum(dtype=torch.float64)) for part in parts):
+        raise EngineError(
+            f"checkpoint {checkpoint.directory}: {name} holds NaN or infinity as {tensor.dtype}; "
+            "download the checkpoint again, or build with --dtype float32 if it is larger than "
+            "the dtype holds."
+        )
 
 
 def read_weights(
@@ -145,27 +188,31 @@ def read_weights(
     """Yield every weight of the table in its order, in the build's dtype, one at a time.
 
     Raises:
-        EngineError: listing all unknown, missing and misshapen tensors at once.
+        EngineError: listing unknown, missing and misshapen tensors at once, or naming one that is
+            not a finite number throughout.
+    """
+    table = weight_table(config)
+    check_weights(checkpoint, config)
+    for weight in table:
+        name = source_of(checkpoint, weight)
+        tensor = checkpoint.tensor(name).to(dtype)
+        # Loading lazily must not leave a weight that has no values.
+        assert tensor.device.type == "cpu", name
+        _check_finite(tensor, name, checkpoint)
+        yield weight, tensor
+
+
+def check_weights(checkpoint: Checkpoint, config: ModelConfig) -> None:
+    """Compare the checkpoint's tensors with the table; reads the values of tied ones only.
+
+    Raises:
+        EngineError: listing unknown, missing and misshapen tensors at once.
     """
     table = weight_table(config)
     problems = list(_problems(checkpoint, table))
     if problems:
         raise EngineError(f"checkpoint {checkpoint.directory}: " + "; ".join(problems) + ".")
     _check_ties(checkpoint, table, config.tied)
-    for weight in table:
-        yield weight, checkpoint.tensor(source_of(checkpoint, weight)).to(dtype)
-
-
-def save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    """Write a safetensors file.
-
-    Raises:
-        OSError: it cannot be written; safetensors has an error of its own for that.
-    """
-    try:
-        save_file(tensors, str(path))
-    except SafetensorError as error:
-        raise OSError(errno.EIO, f"{path.name}: {error}") from error
 
 
 def source_of(checkpoint: Checkpoint, weight: Weight) -> str:

@@ -5,9 +5,11 @@ from torch import Tensor
 
 
 def register() -> None:
-    """Call once, after the library that defines the ops is loaded."""
-    for name, fake in _FAKES.items():
-        torch.library.register_fake(f"dg::{name}", fake)
+    """Call after the ops are defined; safe to call again, by the library or in Python."""
+    if not _registered:
+        for name, fake in _FAKES.items():
+            torch.library.register_fake(f"dg::{name}", fake)
+        _registered.append(True)
 
 
 def _attention(
@@ -68,3 +70,5 @@ _FAKES = {
     "label_head": _label_head,
     "denoise_head": _denoise_head,
 }
+
+_registered: list[bool] = []

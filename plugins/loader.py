@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from plugins import fakes, library
+from plugins import definitions, fakes, library
 
 _loaded: list[Path] = []
 _load_lock = threading.Lock()
@@ -17,6 +17,7 @@ def load(cache: Path | None = None) -> None:
         if _loaded:
             return
         built = library.build(cache)
+        definitions.withdraw()
         torch.ops.load_library(str(built))
         fakes.register()
         _loaded.append(built)

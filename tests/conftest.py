@@ -22,3 +22,13 @@ def tiny_engine(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("engines") / "tiny"
     build_engine(BuildConfig(tiny, output, page_size=8, max_context=128), lambda _: None)
     return output
+
+
+@pytest.fixture(scope="session")
+def tiny_onnx(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny checkpoint's fp32 ONNX engine: page 8, context 128."""
+    pytest.importorskip("onnxscript")
+    output = tmp_path_factory.mktemp("engines") / "onnx"
+    build = BuildConfig(tiny, output, target="onnx", page_size=8, max_context=128)
+    build_engine(build, lambda _: None)
+    return output

@@ -5,6 +5,7 @@ Owns values only; knows no policy, no arrays, no engine and no server.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -126,7 +127,7 @@ class Segment:
     key: int
     canvas: int
     phase: Phase
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     committed: int
     pages: Pages
     slots: tuple[int, ...] = ()

@@ -198,8 +198,10 @@ class KvCache:
 
     def _take(self, need: Need) -> Pages:
         assert self.can(need), f"{need} wanted of {self.available}"
-        self.prefixes.free_full(need.full)
-        self.prefixes.free_sliding(need.sliding)
+        if self.full.num_free < need.full:
+            self.prefixes.free_full(need.full)
+        if self.sliding.num_free < need.sliding:
+            self.prefixes.free_sliding(need.sliding)
         full, sliding = self.full.allocate(need.full), self.sliding.allocate(need.sliding)
         return Pages(tuple(full), tuple(sliding))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from triton_backend.core import Segment, Step
 LEAST = 2
 
 Ints = NDArray[np.int64]
+_T = TypeVar("_T", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -55,23 +56,24 @@ def pack(step: Step, page_size: int) -> PackedStep:
     phase = _ints(segment.phase for segment in segments)
     first = np.cumsum(counts) - counts
     rows = int(counts.sum())
-    owner = np.repeat(np.arange(len(segments)), counts)
-    offset = np.arange(rows) - first[owner]
+    owner, offset = _spread(counts)
     sliding = _table([segment.pages.sliding for segment in segments])
     full = _table([segment.pages.full for segment in segments])
     # A canvas starts on a page of its own, so that it never touches a committed one.
     aligned = -(-committed // page_size) * page_size
     start: Ints = np.where(phase == Phase.DENOISE, aligned, committed).astype(np.int64)
     place = start[owner] + offset
+    cell = owner * full.shape[1] + place // page_size
+    within = place % page_size
     read_rows, label_ids = _reads(segments, first)
     denoise_rows, temperature, draws = _denoised(segments, first)
     soft_index, soft_parts = _soft(segments, first, rows)
     return PackedStep(
-        token_ids=_grown(_ints(chain.from_iterable(s.token_ids for s in segments)), 0),
+        token_ids=_grown(np.concatenate([_tokens(segment) for segment in segments]), 0),
         positions=_grown(committed[owner] + offset, 0),
-        phases=_grown(phase[owner], int(Phase.PREFILL)).astype(np.int32),
-        slots_sliding=_slots(owner, place, sliding, page_size),
-        slots_full=_slots(owner, place, full, page_size),
+        phases=_grown(phase.astype(np.int32)[owner], int(Phase.PREFILL)),
+        slots_sliding=_slots(cell, within, sliding, page_size),
+        slots_full=_slots(cell, within, full, page_size),
         segments=_segment_rows(first, counts, phase, committed),
         table_sliding=sliding,
         table_full=full,
@@ -88,7 +90,17 @@ def _ints(values: Iterable[int]) -> Ints:
     return np.fromiter(values, np.int64)
 
 
-def _grown(values: Ints, filler: int) -> Ints:
+def _tokens(segment: Segment) -> Ints:
+    return np.asarray(segment.token_ids, np.int64)
+
+
+def _spread(counts: Ints) -> tuple[Ints, Ints]:
+    """Owner and offset of each row, where every owner has so many rows."""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return owner, np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+
+
+def _grown(values: NDArray[_T], filler: int) -> NDArray[_T]:
     """The array with `filler` appended until it has LEAST entries."""
     missing = LEAST - len(values)
     return np.append(values, np.full(missing, filler, values.dtype)) if missing > 0 else values
@@ -109,10 +121,11 @@ def _table(rows: Sequence[tuple[int, ...]]) -> NDArray[np.int32]:
     return table
 
 
-def _slots(owner: Ints, place: Ints, table: NDArray[np.int32], page_size: int) -> NDArray[np.int64]:
-    pages = table[owner, place // page_size].astype(np.int64)
-    assert (pages != NO_PAGE).all(), "a row has no page to write to"
-    return _grown(pages * page_size + place % page_size, NO_SLOT)
+def _slots(cell: Ints, offset: Ints, table: NDArray[np.int32], page_size: int) -> NDArray[np.int64]:
+    """Slots of rows that lie in these cells of a table, at these offsets of their pages."""
+    pages = table.reshape(-1).take(cell).astype(np.int64)
+    assert pages.min() != NO_PAGE, "a row has no page to write to"
+    return _grown(pages * page_size + offset, NO_SLOT)
 
 
 def _reads(segments: Sequence[Segment], first: Ints) -> tuple[Ints, NDArray[np.int32]]:
@@ -133,27 +146,33 @@ def _denoised(
     segments: Sequence[Segment], first: Ints
 ) -> tuple[Ints, NDArray[np.float32], NDArray[np.int64]]:
     """Rows of the denoise head, their temperatures, and what their random numbers are keyed by."""
-    rows, temperatures, draws = [], [], []
-    for start, segment in zip(first, segments, strict=True):
-        if segment.denoising is None or segment.state is None:
-            continue
-        width, steps = len(segment.token_ids), segment.state.steps
-        rows.append(start + np.arange(width))
-        temperatures.append(np.full(width, segment.denoising.temperature(steps)))
-        keys = np.empty((width, 3), np.int64)
-        keys[:, 0] = np.uint64(segment.denoising.seed).astype(np.int64)
-        keys[:, 1] = segment.committed + np.arange(width)
-        keys[:, 2] = steps
-        draws.append(keys)
-    if not rows:
+    chosen = [n for n, segment in enumerate(segments) if segment.denoises]
+    if not chosen:
         return np.empty(0, np.int64), np.empty(0, np.float32), np.empty((0, 3), np.int64)
-    temperature, keys = np.concatenate(temperatures), np.concatenate(draws)
-    missing = max(0, LEAST - len(temperature))
-    return (
-        _grown(np.concatenate(rows), 0),
-        np.append(temperature, np.ones(missing, np.float32)).astype(np.float32),
-        np.pad(keys, ((0, missing), (0, 0))),
-    )
+    temperatures, seeds, steps = _settings([segments[n] for n in chosen])
+    widths = _ints(len(segments[n].token_ids) for n in chosen)
+    committed = _ints(segments[n].committed for n in chosen)
+    owner, offset = _spread(widths)
+    missing = max(0, LEAST - len(owner))
+    keys = np.zeros((len(owner) + missing, 3), np.int64)
+    keys[: len(owner), 0] = seeds[owner]
+    keys[: len(owner), 1] = committed[owner] + offset
+    keys[: len(owner), 2] = steps[owner]
+    temperature = np.ones(len(owner) + missing, np.float32)
+    temperature[: len(owner)] = temperatures[owner]
+    return _grown(first[chosen][owner] + offset, 0), temperature, keys
+
+
+def _settings(
+    segments: Sequence[Segment],
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """Temperature, seed (as the engine's signed number) and step of each canvas."""
+    both = [(segment.denoising, segment.state) for segment in segments]
+    steps = [0 if state is None else state.steps for _, state in both]
+    denoisings = [denoising for denoising, _ in both if denoising is not None]
+    temperatures = [one.temperature(step) for one, step in zip(denoisings, steps, strict=True)]
+    seeds = np.array([one.seed for one in denoisings], np.uint64).view(np.int64)
+    return np.array(temperatures, np.float32), seeds, np.array(steps, np.int64)
 
 
 def _soft(
@@ -162,10 +181,10 @@ def _soft(
     """Which row of the soft table each row takes; row 0 is no signal, exactly zero."""
     index, parts = np.zeros(max(rows, LEAST), np.int64), []
     taken = LEAST
-    for start, segment in zip(first, segments, strict=True):
+    for start, segment in zip(first.tolist(), segments, strict=True):
         if segment.state is not None and segment.state.soft is not None:
             width = len(segment.token_ids)
-            index[start : start + width] = taken + np.arange(width)
+            index[start : start + width] = np.arange(taken, taken + width)
             parts.append(segment.state.soft)
             taken += width
     return index, tuple(parts)

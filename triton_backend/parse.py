@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_backend import fields, options
-from triton_backend.canvas_fields import read_canvas
+from triton_backend import fields, options, request_fields
+from triton_backend.canvas_fields import FAN_OUT, read_canvases
 from triton_backend.chat_fields import parse_messages
 from triton_backend.core import Canvas, Request, RequestError
 from triton_backend.denoise import Denoising
@@ -19,15 +19,19 @@ from triton_backend.fields import Inputs
 from triton_backend.generation_defaults import GenerationDefaults
 from triton_backend.generation_fields import read_denoising, read_generation
 from triton_backend.limits import RequestLimits
-from triton_backend.needs import least_need
-from triton_backend.page_pool import pages_for
-from triton_backend.questions import Question, QuestionError, build_read, parse_questions
+from triton_backend.question_fields import read_questions
+from triton_backend.questions import Question
+from triton_backend.request_fields import Treatment, read_treatment, with_parameters
+from triton_backend.sizes import check_size
 from triton_backend.tokenizer import Tokenizer, TokenizerError
 
 TENSOR_INPUTS = ("canvas_ids", "slots", "label_ids")
 READS = ("questions", "slots", "label_ids")
 PROMPTS = ("text_input", "input_ids", "messages")
-INPUTS = (*PROMPTS, *TENSOR_INPUTS, "questions", "seed", *options.NAMES)
+INPUTS = (
+    *PROMPTS, *TENSOR_INPUTS, *FAN_OUT, "questions", "isolation", "seed", *request_fields.NAMES,
+    *options.NAMES,
+)  # fmt: skip
 # Not ours, but put there by Triton's front ends and clients for their own ends.
 FRONT_END_PARAMETERS = frozenset({"binary_data_output", "id"})
 FRONT_END_PREFIX = "triton_"
@@ -41,6 +45,7 @@ class Parsed:
     request: Request
     questions: tuple[Question, ...] = ()
     log_probs: bool = False
+    treatment: Treatment = field(default_factory=Treatment)
 
 
 class Parser:
@@ -61,43 +66,34 @@ class Parser:
             RequestError: anything about it that is wrong; the first thing found.
         """
         _check_names(inputs, parameters)
+        inputs = with_parameters(inputs, parameters)
+        treatment = read_treatment(inputs)
         if not any(name in inputs for name in READS):
             parsed = self._generation(inputs)
         else:
             _check_read(inputs)
             parsed = self._questions(inputs) if "questions" in inputs else self._tensors(inputs)
         self._check_size(parsed.request, next(name for name in PROMPTS if name in inputs))
-        return parsed
+        return _treated(parsed, treatment)
 
     def _generation(self, inputs: Inputs) -> Parsed:
         """A prompt to write on from."""
+        for name in ("isolation", *FAN_OUT):
+            if name in inputs:
+                raise RequestError(name, "is given without slots or questions", "it is a read's")
         prompt = self._prompt(inputs, raw=True)
         asked = read_generation(inputs, self._defaults, self._limits, len(prompt), _seed(inputs))
         request = Request(next(self._keys), prompt, generation=asked)
         return Parsed(request, log_probs=fields.flag(inputs, "return_log_probs"))
 
     def _questions(self, inputs: Inputs) -> Parsed:
-        """The state and questions about it: the server builds prompt, canvas and slots."""
-        for name in ("input_ids", "messages", *TENSOR_INPUTS):
+        """The state and questions about it: the server builds prompt, canvases and slots."""
+        for name in ("input_ids", "messages", *TENSOR_INPUTS, *FAN_OUT):
             if name in inputs:
                 raise RequestError(name, "is given with questions", "they build their own")
-        if "text_input" not in inputs:
-            raise RequestError("text_input", "is missing", "questions are about a state")
-        state = fields.text(inputs, "text_input", self._limits.max_text_bytes)
-        if not state.strip():
-            raise RequestError("text_input", "is empty", "a state needs 1 visible character")
-        asked = fields.text(inputs, "questions", self._limits.max_text_bytes)
-        try:
-            questions = parse_questions(asked)
-            plan = build_read(
-                self._tokenizer, state, questions, self._limits.max_canvas, _seed(inputs)
-            )
-        except (QuestionError, TokenizerError) as error:
-            raise RequestError.saying(str(error)) from error
-        columns = max(len(ids) for ids in plan.label_ids)
-        steps = self._steps(inputs)
-        canvas = Canvas(plan.canvas_ids, plan.slots, plan.label_ids, columns, steps)
-        return Parsed(Request(next(self._keys), plan.prompt_ids, (canvas,)), questions)
+        made = read_questions(inputs, self._tokenizer, self._limits, _seed(inputs))
+        canvases = self._denoised(inputs, made.canvases)
+        return Parsed(Request(next(self._keys), made.prompt_ids, canvases), made.questions)
 
     def _tensors(self, inputs: Inputs) -> Parsed:
         """A prompt, and the very canvas to read."""
@@ -106,8 +102,14 @@ class Parser:
             raise RequestError(
                 missing[0], "is missing", f"a read needs {', '.join(TENSOR_INPUTS)}, or questions"
             )
-        canvas = replace(read_canvas(inputs, self._limits), denoising=self._steps(inputs))
-        return Parsed(Request(next(self._keys), self._prompt(inputs), (canvas,)))
+        if "isolation" in inputs:
+            raise RequestError("isolation", "is given without questions", "canvases are isolated")
+        canvases = self._denoised(inputs, read_canvases(inputs, self._limits))
+        return Parsed(Request(next(self._keys), self._prompt(inputs), canvases))
+
+    def _denoised(self, inputs: Inputs, canvases: tuple[Canvas, ...]) -> tuple[Canvas, ...]:
+        steps = self._steps(inputs)
+        return tuple(replace(canvas, denoising=steps) for canvas in canvases)
 
     def _steps(self, inputs: Inputs) -> Denoising | None:
         """How a read's slots are denoised before they are read; a read has one step by default."""
@@ -161,46 +163,33 @@ class Parser:
             raise RequestError.saying(f"messages: {error}") from error
 
     def _check_size(self, request: Request, name: str) -> None:
-        limits, prompt = self._limits, len(request.prompt_ids)
-        more, what = _longest(request)
-        if prompt + more > limits.max_context:
-            raise RequestError(
-                f"{name} and {what}", f"have {prompt} + {more} tokens",
-                f"the limit is {limits.max_context} together",
-            )  # fmt: skip
-        need, kv = least_need(request, limits.kv), limits.kv
-        groups = ("", need.full, kv.full_pages), (" sliding", need.sliding, kv.sliding_pages)
-        for group, pages, most in groups:
-            if pages > most:
-                mine = min(pages_for(prompt, kv.page_size), pages)
-                raise RequestError(
-                    f"{name} and {what}",
-                    f"need {pages}{group} KV pages ({mine} for {prompt} tokens of prompt)",
-                    f"the server has {most}",
-                )
-
-
-def _longest(request: Request) -> tuple[int, str]:
-    """Tokens that follow the prompt at most, and what they are."""
-    if request.generation is not None:
-        return request.generation.max_tokens, "max_tokens"
-    return max(len(canvas.ids) for canvas in request.canvases), "its canvas"
+        check_size(request, name, self._limits)
 
 
 def _seed(inputs: Inputs) -> int:
     return fields.whole_number(inputs, "seed") if "seed" in inputs else DEFAULT_SEED
 
 
+def _treated(parsed: Parsed, asked: Treatment) -> Parsed:
+    request = replace(
+        parsed.request, priority=asked.priority, tenant=asked.tenant, salt=asked.salt,
+        queue_timeout=asked.queue_timeout,
+    )  # fmt: skip
+    return replace(parsed, request=request, treatment=asked)
+
+
 def _check_names(inputs: Inputs, parameters: Mapping[str, Any]) -> None:
     for name in inputs:
         if name not in INPUTS:
             raise RequestError(name, "is not an input", f"known are {', '.join(INPUTS)}")
+    known = (*request_fields.NAMES, request_fields.TIMEOUT)
     for name in parameters:
-        if name not in FRONT_END_PARAMETERS and not name.startswith(FRONT_END_PREFIX):
-            raise RequestError(
-                f"parameter {name!r}", "is not known",
-                f"known are the inputs {', '.join(INPUTS)}, and no parameters",
-            )  # fmt: skip
+        if name in known or name in FRONT_END_PARAMETERS or name.startswith(FRONT_END_PREFIX):
+            continue
+        raise RequestError(
+            f"parameter {name!r}", "is not known",
+            f"known are the parameters {', '.join(known)}, and the inputs {', '.join(INPUTS)}",
+        )  # fmt: skip
 
 
 def _check_read(inputs: Inputs) -> None:

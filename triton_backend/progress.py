@@ -7,6 +7,8 @@ request's context, which holds the rest of the context and the question's own to
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,6 @@ from triton_backend.core import (
     RequestError,
     Segment,
     SplitReason,
-    Step,
     StepResult,
     Timing,
 )
@@ -52,6 +53,7 @@ class Progress:
     started: float | None = None
     timing: Timing = field(default_factory=Timing)
     error: RequestError | None = None
+    _tokens: array[int] = field(default_factory=lambda: array("q"))
 
     def __lt__(self, other: Progress) -> bool:
         return self.rank < other.rank
@@ -128,9 +130,15 @@ class Progress:
     def context_segment(self, count: int) -> Segment:
         """The next `count` context tokens; the sequence has the pages."""
         start = self.context.computed
-        ids = self.work.context_ids[start : start + count]
+        ids = self._context_tokens()[start : start + count]
         phase = Phase.COMMIT if self.commits else Phase.PREFILL
         return Segment(self.request.key, PROMPT, phase, ids, start, self.context.pages)
+
+    def _context_tokens(self) -> array[int]:
+        """The context once more, as packing takes it without a look at each number."""
+        if len(self._tokens) != len(self.work.context_ids):
+            self._tokens = array("q", self.work.context_ids)
+        return self._tokens
 
     def branch_segment(self, canvas: int, count: int) -> Segment:
         """The next `count` tokens of a branch."""
@@ -187,14 +195,13 @@ class Progress:
             kv.close(self.sequence)
             self.sequence = None
 
-    def count(self, step: Step, result: StepResult) -> None:
-        """It was part of an execution."""
-        phases = {s.phase for s in step.segments if s.key == self.request.key}
+    def count(self, phases: Collection[Phase], result: StepResult) -> None:
+        """It had rows of these phases in an execution."""
         self.executions += 1
         self.timing.execution += result.seconds
         if Phase.DENOISE in phases:
             self.timing.denoise += result.seconds
-        if phases != {Phase.DENOISE}:
+        if len(phases) > 1 or Phase.DENOISE not in phases:
             self.timing.prefill += result.seconds
         if self.started is None:
             self.started = result.started

@@ -2,15 +2,17 @@
 
 from triton_backend.answers import answers
 from triton_backend.question_parse import Option, Question, QuestionError, as_text, parse_questions
-from triton_backend.read_template import ReadPlan, build_read
+from triton_backend.read_template import ReadPlan, SharedRead, build_read, build_reads
 
 __all__ = [
     "Option",
     "Question",
     "QuestionError",
     "ReadPlan",
+    "SharedRead",
     "answers",
     "as_text",
     "build_read",
+    "build_reads",
     "parse_questions",
 ]

@@ -1,7 +1,8 @@
 """Owns how questions become a prompt, a seeded canvas and its slots; must not know engines."""
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from triton_backend.question_parse import Question, QuestionError, as_text
@@ -19,6 +20,14 @@ class ReadPlan:
     canvas_ids: tuple[int, ...]
     slots: tuple[int, ...]
     label_ids: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class SharedRead:
+    """Reads over one state; each plan's prompt is what follows the ids that all prompts share."""
+
+    shared_ids: tuple[int, ...]
+    plans: tuple[ReadPlan, ...]
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,26 @@ def build_read(
     for slot in answer.slots:
         canvas[slot] = draw.randrange(tokenizer.vocab_size)
     return ReadPlan(prompt, tuple(canvas), answer.slots, answer.label_ids)
+
+
+def build_reads(
+    tokenizer: Tokenizer,
+    state: str,
+    groups: Sequence[tuple[Question, ...]],
+    canvas_limit: int,
+    seed: int,
+) -> SharedRead:
+    """A canvas for each group of questions; prompt, canvas and noise are those of the group alone.
+
+    A prompt is never put together from parts: tokens may span the end of the state.
+    """
+    plans = [build_read(tokenizer, state, group, canvas_limit, seed) for group in groups]
+    first, last = (pick(plan.prompt_ids for plan in plans) for pick in (min, max))
+    pairs = enumerate(zip(first, last, strict=False))
+    # Of sequences in order, whatever begins the first and the last begins all of them.
+    count = next((n for n, (one, other) in pairs if one != other), len(first))
+    owns = tuple(replace(plan, prompt_ids=plan.prompt_ids[count:]) for plan in plans)
+    return SharedRead(first[:count], owns)
 
 
 def prompt_text(state: str, questions: tuple[Question, ...]) -> str:

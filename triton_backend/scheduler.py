@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from plugins.spec import Phase
 from triton_backend.core import (
     ErrorKind,
     Piece,
@@ -134,9 +135,12 @@ class Scheduler:
             self._waiting.serve(progress.request.tenant, len(segment.token_ids))
         for key, reason in step.splits:
             self._running[key].split = reason
-        members = self._members(step)
+        phases: dict[int, set[Phase]] = {}
+        for segment in step.segments:
+            phases.setdefault(segment.key, set()).add(segment.phase)
+        members = [self._running[key] for key in phases]
         for progress in members:
-            progress.count(step, result)
+            progress.count(phases[progress.request.key], result)
         news += [self._finish(progress) for progress in members if progress.done]
         if self.policy.check:
             self.kv.audit()

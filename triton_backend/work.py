@@ -5,7 +5,7 @@ Knows one request; not its pages, the queue or other requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class CanvasPart:
     """A canvas's next step: its rows, and which head they go through."""
 
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     slots: tuple[int, ...] = ()
     label_ids: tuple[tuple[int, ...], ...] = ()
     label_columns: int = 0

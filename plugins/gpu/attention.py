@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from plugins.gpu.segments import COMMITTED_AT, block_of, bounds
+from plugins.gpu.segments import COMMITTED_AT, block_of, bounds, idle_share, uncovered
 from plugins.gpu.tiles import FLOOR, multiply_add
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
@@ -88,15 +88,53 @@ def _attend(q, pool, table, segment, place, plan: tl.constexpr):
     return values, total, largest
 
 
-@triton.jit(do_not_specialize=["segment_count", "table_width"])
-def attend_kernel(q, pool, segments, table, segment_count, table_width, out, plan: tl.constexpr):
-    """`out` [N, Hq, D] of every segment's rows; other rows are left as they are.
+@triton.jit
+def _clear(segments, segment_count, rows, out, plan: tl.constexpr):
+    """Zeros for this program's heads and columns of `out` in rows of no segment."""
+    ROWS: tl.constexpr = plan.rows
+    VALUES: tl.constexpr = plan.values
+    GROUP: tl.constexpr = plan.shape.group
+    block, step = idle_share(segments, segment_count, rows, plan)
+    lane = tl.arange(0, ROWS)
+    column = tl.program_id(2) * VALUES + tl.arange(0, VALUES)
+    heads = tl.program_id(1) * GROUP + lane % GROUP
+    for first in range(block * plan.tokens, rows, step * plan.tokens):
+        row = first + lane // GROUP
+        bare = uncovered(segments, segment_count, row, rows) & (lane < plan.tokens * GROUP)
+        to = out + (row.to(tl.int64) * plan.shape.query_heads + heads) * plan.shape.width
+        mask = bare[:, None] & (column < plan.shape.width)[None, :]
+        zeros = tl.zeros([ROWS, VALUES], out.dtype.element_ty)
+        tl.store(to[:, None] + column[None, :], zeros, mask)
 
-    q [N, Hq, D], pool [pages, 2, page, Hkv, D], segments [segment_count, 5] and table
-    [T, table_width] as plugins.spec has them. Grid: plan.grid.
+
+@triton.jit
+def _without_mass(segments, segment_count, rows, masses, plan: tl.constexpr):
+    """-inf for this program's heads and split of `masses` in rows of no segment."""
+    ROWS: tl.constexpr = plan.rows
+    GROUP: tl.constexpr = plan.shape.group
+    PARTS: tl.constexpr = plan.width // plan.values
+    block, step = idle_share(segments, segment_count, rows, plan)
+    lane = tl.arange(0, ROWS)
+    heads = tl.program_id(1) * GROUP + lane % GROUP
+    for first in range(block * plan.tokens, rows, step * plan.tokens):
+        row = first + lane // GROUP
+        bare = uncovered(segments, segment_count, row, rows) & (lane < plan.tokens * GROUP)
+        at = (row.to(tl.int64) * plan.shape.query_heads + heads) * plan.splits
+        nothing = tl.full([ROWS], float("-inf"), tl.float32)
+        tl.store(masses + at + tl.program_id(2) // PARTS, nothing, bare)
+
+
+@triton.jit(do_not_specialize=["rows", "segment_count", "table_width"])
+def attend_kernel(inputs, rows, segment_count, table_width, out, plan: tl.constexpr):
+    """`out` [N, Hq, D] of all `rows`; those of no segment become zeros.
+
+    Inputs are (q [N, Hq, D], pool [pages, 2, page, Hkv, D], segments [segment_count, 5], table
+    [T, table_width]) as plugins.spec has them. Grid: plan.grid.
     """
+    q, pool, segments, table = inputs
     segment, table, busy, query, place = block_of(segments, table, segment_count, table_width, plan)
     if not busy:
+        _clear(segments, segment_count, rows, out, plan)
         return
     pointers = q + query * plan.shape.width
     values, total, _ = _attend(pointers, pool, table, segment, place, plan)
@@ -106,18 +144,19 @@ def attend_kernel(q, pool, segments, table, segment_count, table_width, out, pla
     tl.store(out + (query * plan.shape.width)[:, None] + column[None, :], result, mask)
 
 
-@triton.jit(do_not_specialize=["segment_count", "table_width"])
-def attend_split_kernel(
-    q, pool, segments, table, segment_count, table_width, outputs, plan: tl.constexpr
-):
+@triton.jit(do_not_specialize=["rows", "segment_count", "table_width"])
+def attend_split_kernel(inputs, rows, segment_count, table_width, outputs, plan: tl.constexpr):
     """As attend_kernel for one span of positions each: outputs are fp32 (averages, masses).
 
     averages [N, Hq, splits, D] of the span's values, masses [N, Hq, splits] the base-2 logarithms
-    of what they count for, -inf for a span of which a row sees nothing.
+    of what they count for, -inf for a span of which a row sees nothing. The averages of a row of no
+    segment are left as they are.
     """
+    q, pool, segments, table = inputs
     averages, masses = outputs
     segment, table, busy, query, place = block_of(segments, table, segment_count, table_width, plan)
     if not busy:
+        _without_mass(segments, segment_count, rows, masses, plan)
         return
     pointers = q + query * plan.shape.width
     values, total, largest = _attend(pointers, pool, table, segment, place, plan)
@@ -150,7 +189,7 @@ def merge_kernel(averages, masses, out, plan: tl.constexpr):
     for split in range(0, SPLITS):
         share = tl.exp2(tl.load(masses + index * SPLITS + split) - largest)
         average = averages + (index * SPLITS + split) * plan.shape.width + column
-        # Nothing was written for a row of no segment.
+        # Nothing was written for a row of no segment, and zero times NaN is NaN.
         values += tl.where(share > 0, share * tl.load(average, inside, 0.0), 0.0)
         total += share
     result = values / tl.where(total == 0, 1, total)

@@ -22,15 +22,15 @@ def attend(
 ) -> Tensor:
     """[N, Hq, D] over pages that are written already; rows in no segment are zero."""
     q, segments, table = q.contiguous(), segments.contiguous(), block_table.contiguous()
-    inputs = (q, kv_pool, segments, table, len(segments), table.shape[1])
+    inputs = ((q, kv_pool, segments, table), len(q), len(segments), table.shape[1])
     grid = plan.grid(len(q), len(segments))
-    out = torch.zeros_like(q)
+    out = torch.empty_like(q)
     if plan.splits == 1:
         launch(attend_kernel, grid, (*inputs, out), plan)
         return out
     partial = (*q.shape[:2], plan.splits)
     averages = q.new_empty((*partial, q.shape[2]), dtype=torch.float32)
-    masses = q.new_full(partial, -torch.inf, dtype=torch.float32)
+    masses = q.new_empty(partial, dtype=torch.float32)
     launch(attend_split_kernel, grid, (*inputs, (averages, masses)), plan)
     launch(merge_kernel, (len(q) * q.shape[1],), (averages, masses, out), plan)
     return out

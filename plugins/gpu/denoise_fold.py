@@ -87,44 +87,46 @@ def _best(values, bits, held, before, before_bits):
 
 
 @triton.jit(do_not_specialize=["rows", "chunk"])
-def denoise_merge_kernel(folds, temperature, rows, chunk, state, factors, plan: tl.constexpr):
+def denoise_merge_kernel(
+    folds, temperature, before, rows, chunk, state, factors, plan: tl.constexpr
+):
     """Takes one chunk's folds into a row's state; a program per row.
 
-    `state` [STATE_FIELDS, R] is updated in place, and begun by chunk 0. `factors` [chunk, R] make
-    each tile's powers relative to the largest logit so far.
+    `state` [STATE_FIELDS, R] follows from that of the chunks before, perhaps the same memory and
+    not read in chunk 0. `factors` [chunk, R] make powers relative to the largest logit so far.
     """
     row = tl.program_id(0)
     tile = tl.arange(0, plan.chunk_slots)
     held = tile < tl.minimum(plan.chunk, plan.tiles - chunk * plan.chunk)
     at = folds + tile * rows + row
     field = plan.chunk * rows
-    kept = state + row
+    old, kept = before + row, state + row
     begun = chunk > 0
     inverse = 1 / tl.load(temperature + row)
     tops = tl.load(at + LARGEST * field, held, FLOOR)
-    before = tl.load(kept + LARGEST * rows, begun, FLOOR)
+    top = tl.load(old + LARGEST * rows, begun, FLOOR)
     arg = tl.load(at + ARGMAX * field, held, 0.0)
-    largest, argmax, _ = _best(tops, arg, held, before, tl.load(kept + ARGMAX * rows, begun, 0.0))
+    largest, argmax, _ = _best(tops, arg, held, top, tl.load(old + ARGMAX * rows, begun, 0.0))
     shift = _clamped((tops - largest) * inverse)
-    moved = _clamped((before - largest) * inverse)
+    moved = _clamped((top - largest) * inverse)
     factor = tl.exp(shift)
     carry = tl.exp(moved)
     tl.store(factors + tile * rows + row, factor, held)
-    plain = tl.load(kept + PLAIN * rows, begun, 0.0) * tl.exp(before - largest)
+    plain = tl.load(old + PLAIN * rows, begun, 0.0) * tl.exp(top - largest)
     plain += tl.sum(tl.exp(tops - largest) * tl.load(at + PLAIN * field, held, 0.0), 0)
     sums = tl.load(at + SUM * field, held, 0.0)
-    old_sum = tl.load(kept + SUM * rows, begun, 0.0)
+    old_sum = tl.load(old + SUM * rows, begun, 0.0)
     weights = tl.load(at + WEIGHTED * field, held, 0.0)
-    weighted = carry * (tl.load(kept + WEIGHTED * rows, begun, 0.0) + moved * old_sum)
+    weighted = carry * (tl.load(old + WEIGHTED * rows, begun, 0.0) + moved * old_sum)
     weighted += tl.sum(factor * (weights + shift * sums), 0)
     scores = tl.load(at + SCORE * field, held, FLOOR) + shift
-    old_score = tl.load(kept + SCORE * rows, begun, FLOOR) + moved
+    old_score = tl.load(old + SCORE * rows, begun, FLOOR) + moved
     drawn = tl.load(at + CANDIDATE * field, held, 0.0)
-    old_drawn = tl.load(kept + CANDIDATE * rows, begun, 0.0)
+    old_drawn = tl.load(old + CANDIDATE * rows, begun, 0.0)
     score, candidate, place = _best(scores, drawn, held, old_score, old_drawn)
     logits = tl.load(at + CHOSEN * field, held, 0.0)
     chosen = tl.sum(tl.where(place, logits, 0.0), 0)
-    old_chosen = tl.load(kept + CHOSEN * rows, begun, 0.0)
+    old_chosen = tl.load(old + CHOSEN * rows, begun, 0.0)
     chosen = tl.where(tl.max(place.to(tl.int32), 0) > 0, chosen, old_chosen)
     tl.store(kept + LARGEST * rows, largest)
     tl.store(kept + PLAIN * rows, plain)

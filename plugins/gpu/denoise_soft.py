@@ -20,11 +20,13 @@ from plugins.gpu.tiles import multiply_add
 
 
 @triton.jit(do_not_specialize=["rows", "chunk"])
-def denoise_soft_kernel(powers, embedding, factors, state, rows, chunk, sums, plan: tl.constexpr):
-    """Adds a chunk's powers times its embedding rows to `sums` [splits, R, H], begun by chunk 0.
+def denoise_soft_kernel(inputs, rows, chunk, sums, plan: tl.constexpr):
+    """`sums` [splits, R, H]: those of the chunks before and a chunk's powers times embedding rows.
 
-    Grid: plan.soft_grid. powers [R, chunk's width], factors [chunk, R], the chunk's number.
+    Inputs are (powers [R, chunk's width], embedding, factors [chunk, R], state, the sums before),
+    the last of which may be the same memory and are not read in chunk 0. Grid: plan.soft_grid.
     """
+    powers, embedding, factors, state, before = inputs
     ROWS: tl.constexpr = plan.rows
     IDS: tl.constexpr = plan.ids
     COLUMNS: tl.constexpr = plan.columns
@@ -34,11 +36,11 @@ def denoise_soft_kernel(powers, embedding, factors, state, rows, chunk, sums, pl
     inside = (row < rows)[:, None] & (column < plan.hidden)[None, :]
     lane = tl.arange(0, IDS)
     place = (split * rows + row).to(tl.int64) * plan.hidden
-    to = sums + place[:, None] + column[None, :]
+    at = place[:, None] + column[None, :]
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
     if chunk > 0:
         carry = tl.load(state + CARRY * rows + row, row < rows, 0.0)
-        total = tl.load(to, inside, 0.0) * carry[:, None]
+        total = tl.load(before + at, inside, 0.0) * carry[:, None]
     left = powers + row.to(tl.int64)[:, None] * plan.width + lane[None, :]
     last = tl.minimum(plan.chunk, plan.tiles - chunk * plan.chunk)
     for tile in range(split * plan.part, tl.minimum((split + 1) * plan.part, last)):
@@ -50,7 +52,7 @@ def denoise_soft_kernel(powers, embedding, factors, state, rows, chunk, sums, pl
         factor = tl.load(factors + tile * rows + row, row < rows, 0.0)
         weight = (power.to(tl.float32) * factor[:, None]).to(table.dtype)
         total = multiply_add(weight, table, total)
-    tl.store(to, total, inside)
+    tl.store(sums + at, total, inside)
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -9,6 +9,9 @@ ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 _SHARED_KIB = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}
 
+CAPABILITIES = tuple(_SHARED_KIB)
+"""Compute capabilities whose shared memory is known."""
+
 
 @dataclass(frozen=True)
 class Gpu:

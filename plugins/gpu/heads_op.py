@@ -75,10 +75,9 @@ def run_denoise(
         grid = (plan.blocks(rows), plan.tiles_in(chunk))
         folded = (hidden, embedding, temperature, draws, rows, chunk, (powers, folds))
         launch(denoise_fold_kernel, grid, folded, plan)
-        launch(
-            denoise_merge_kernel, (rows,), (folds, temperature, rows, chunk, state, factors), plan
-        )
-        added = (powers, embedding, factors, state, rows, chunk, sums)
+        merged = (folds, temperature, state, rows, chunk, state, factors)
+        launch(denoise_merge_kernel, (rows,), merged, plan)
+        added = ((powers, embedding, factors, state, sums), rows, chunk, sums)
         launch(denoise_soft_kernel, plan.soft_grid(rows), added, plan)
     grid = (rows, plan.soft_grid(rows)[1])
     launch(denoise_finish_kernel, grid, (state, sums, temperature, rows, outputs), plan)

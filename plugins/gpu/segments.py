@@ -17,14 +17,16 @@ _LOCATED = tl.constexpr(64)
 
 @triton.jit
 def _locate(segments, count, block, TOKENS: tl.constexpr):
-    """(segment, first token in it) of a block of query tokens; (`count`, _) past the last.
+    """(segment, first token in it, rows of all segments) of a block of query tokens.
 
-    Blocks are numbered through the segments, each of which starts a new one, so no list of blocks
-    has to be made. Only `row_count` is read of a segment without rows.
+    Past the last block it is (`count`, blocks past it * TOKENS, _). Blocks are numbered through the
+    segments, each of which starts a new one, so no list of blocks has to be made. Only `row_count`
+    is read of a segment without rows.
     """
     passed = tl.full((), 0, tl.int32)
     before = tl.full((), 0, tl.int32)
     total = tl.full((), 0, tl.int32)
+    covered = tl.full((), 0, tl.int32)
     for start in range(0, count, _LOCATED):
         index = start + tl.arange(0, _LOCATED)
         rows = tl.load(segments + index * _FIELDS + _ROW_COUNT, index < count, 0)
@@ -33,7 +35,8 @@ def _locate(segments, count, block, TOKENS: tl.constexpr):
         passed += tl.sum(over.to(tl.int32), 0)
         before = tl.maximum(before, tl.max(tl.where(over, ends, 0), 0))
         total = tl.max(ends, 0)
-    return passed, (block - before) * TOKENS
+        covered += tl.sum(rows, 0)
+    return passed, (block - before) * TOKENS, covered
 
 
 @triton.jit
@@ -70,7 +73,7 @@ def block_of(segments, table, segment_count, table_width, plan: tl.constexpr):
     # Later blocks of a causal segment read more keys, so they come first.
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     head = tl.program_id(1)
-    index, first_token = _locate(segments, segment_count, block, plan.tokens)
+    index, first_token, _ = _locate(segments, segment_count, block, plan.tokens)
     segment = segments + index * _FIELDS
     busy = index < segment_count
     rows = tl.load(segment + _ROW_COUNT, busy, 0)
@@ -85,3 +88,28 @@ def block_of(segments, table, segment_count, table_width, plan: tl.constexpr):
     end = begin + plan.span if plan.span else 2147483647
     place = (first_token, token, alive, head, begin, end, tl.program_id(2) % PARTS * plan.values)
     return segment, table, busy, query, place
+
+
+@triton.jit
+def uncovered(segments, segment_count, row, rows):
+    """Which of `row` are rows of the call that no segment has."""
+    held = row < 0
+    for index in range(0, segment_count):
+        first = tl.load(segments + index * _FIELDS + _FIRST_ROW)
+        count = tl.load(segments + index * _FIELDS + _ROW_COUNT)
+        held |= (row >= first) & (row < first + count)
+    return (row < rows) & (held == 0)
+
+
+@triton.jit
+def idle_share(segments, segment_count, rows, plan: tl.constexpr):
+    """(first block of tokens, how many blocks on the next is) that a program clears; none: `rows`.
+
+    A program past the last segment has no rows of its own. All of those together go through the
+    call's rows, unless the segments have them all.
+    """
+    block = tl.num_programs(0) - 1 - tl.program_id(0)
+    index, passed, covered = _locate(segments, segment_count, block, plan.tokens)
+    own = passed // plan.tokens
+    idle = (index >= segment_count) & (covered < rows)
+    return tl.where(idle, own, rows), tl.num_programs(0) - (block - own)

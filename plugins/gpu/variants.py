@@ -59,8 +59,8 @@ def _by_height(plans: Iterable[_P]) -> list[_P]:
 def _attention(pointer: str, dtype: str, gpu: Gpu) -> Iterator[Variant]:
     new: Types = {"k": pointer, "v": pointer, "slots": "*i64", "before": pointer, "pool": pointer}
     yield Variant("page write", page_write.page_write_kernel, new, plan_page_write(8, 256, PAGE))
-    inputs: Types = {"q": pointer, "pool": pointer, "segments": "*i32", "table": "*i32"}
-    sizes: Types = {"segment_count": "i32", "table_width": "i32"}
+    inputs: Types = {"inputs": (pointer, pointer, "*i32", "*i32")}
+    sizes: Types = {"rows": "i32", "segment_count": "i32", "table_width": "i32"}
     for width, query, kv, window in HEADS:
         plan = plan_attention(AttentionShape(query, kv, width, PAGE, window), dtype, gpu)
         whole: Types = {**inputs, **sizes, "out": pointer}
@@ -94,19 +94,21 @@ def _denoise_head(pointer: str, dtype: str, gpu: Gpu) -> Iterator[Variant]:
     sizes: Types = {"rows": "i32", "chunk": "i32"}
     fold: Types = {"hidden": pointer, "embedding": pointer, "temperature": "*fp32", "draws": "*i64"}
     fold |= {**sizes, "outputs": (pointer, "*fp32")}
-    soft: Types = {"powers": pointer, "embedding": pointer, "factors": "*fp32", "state": "*fp32"}
+    soft: Types = {"inputs": (pointer, pointer, "*fp32", "*fp32", "*fp32")}
     soft |= {**sizes, "sums": "*fp32"}
-    merge: Types = {"folds": "*fp32", "temperature": "*fp32", **sizes}
+    merge: Types = {"folds": "*fp32", "temperature": "*fp32", "before": "*fp32", **sizes}
     merge |= {"state": "*fp32", "factors": "*fp32"}
     results = ("*i32", "*i32", "*fp32", "*fp32", "*fp32", pointer)
     finish: Types = {"state": "*fp32", "sums": "*fp32", "temperature": "*fp32", "rows": "i32"}
     finish |= {"outputs": results}
     sizes_of_row = (HIDDEN, VOCABULARY)
     for plan in _by_height(
-        plan_denoise_head(sizes_of_row, SOFTCAP, 53.0, dtype, rows, gpu) for rows in BATCHES
+        plan_denoise_head(sizes_of_row, SOFTCAP, 1.0, dtype, rows, gpu) for rows in BATCHES
     ):
         yield Variant(f"denoise fold x{plan.rows}", denoise_fold.denoise_fold_kernel, fold, plan)
-        yield Variant(f"denoise soft x{plan.rows}", denoise_soft.denoise_soft_kernel, soft, plan)
+        # No logit is made in it, so no soft cap either.
+        bare = replace(plan, softcap=1.0)
+        yield Variant(f"denoise soft x{plan.rows}", denoise_soft.denoise_soft_kernel, soft, bare)
     yield Variant("denoise merge", denoise_fold.denoise_merge_kernel, merge, plan)
     yield Variant("denoise finish", denoise_soft.denoise_finish_kernel, finish, plan)
 
@@ -121,7 +123,7 @@ def _experts(pointer: str, dtype: str, gpu: Gpu) -> Iterator[Variant]:
     }
     second: Types = {"inner": pointer, "starts": "*i32", "down": pointer, "produced": "*fp32"}
     sort: Types = {
-        "ids": "*i32",
+        "ids": "*i64",
         "pairs": "i32",
         "order": "*i32",
         "places": "*i32",

@@ -1,4 +1,4 @@
-"""Private copies of the shared checkpoint, and its ONNX engine, for the builder's tests."""
+"""Private copies of the shared checkpoint, for the builder's tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from build_engine.build import BuildConfig, build_engine
+from tests.build_engine.refusals import Refusal
 
 
 @pytest.fixture
@@ -17,11 +17,7 @@ def copy_of(tiny: Path, tmp_path: Path) -> Callable[[], Path]:
     return lambda: Path(shutil.copytree(tiny, tmp_path / "copy"))
 
 
-@pytest.fixture(scope="session")
-def tiny_onnx(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny checkpoint's fp32 ONNX engine: page 8, context 128."""
-    pytest.importorskip("onnxscript")
-    output = tmp_path_factory.mktemp("engines") / "onnx"
-    build = BuildConfig(tiny, output, target="onnx", page_size=8, max_context=128)
-    build_engine(build, lambda _: None)
-    return output
+@pytest.fixture
+def refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Refusal:
+    """A run of the builder that must fail as it promises; returns what it says."""
+    return Refusal(tmp_path / "out" / "engine", capfd)

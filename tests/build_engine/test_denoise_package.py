@@ -12,9 +12,9 @@ from torch import Tensor
 from transformers import DiffusionGemmaForBlockDiffusion
 
 from build_engine.config import load_config
-from build_engine.cpu_weights import assign_weights
 from build_engine.export import export_denoise
 from build_engine.model import DenoiseHead
+from build_engine.weight_file import assign_weights
 from plugins import loader, reference
 from plugins.package import Package
 from plugins.spec import DRAW_FIELDS

@@ -17,9 +17,7 @@ from build_engine import bindings
 from build_engine.__main__ import main
 from build_engine.config import load_config
 from build_engine.contract import load_contract, verify_files
-from build_engine.errors import EngineError
 from build_engine.weights import weight_table
-from triton_backend.runners import open_runner
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
@@ -154,8 +152,3 @@ def test_a_full_disk_leaves_nothing(
     assert code == 1
     assert "writing the engine" in " ".join(capfd.readouterr().err.split())
     assert not list(tmp_path.iterdir())
-
-
-def test_no_server_runs_it(tiny_onnx: Path) -> None:
-    with pytest.raises(EngineError, match="is built for target 'onnx', this server runs"):
-        open_runner(tiny_onnx, load_contract(tiny_onnx), 0)

@@ -6,16 +6,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from build_engine.__main__ import main
 from build_engine.contract import load_contract, verify_files
 from build_engine.errors import EngineError
+from triton_backend.runner import RunnerOptions
 from triton_backend.runners import open_runner
 
 pytest.importorskip("tensorrt_rtx_bindings")
 pytest.importorskip("onnxscript")
 from build_engine import bindings, target_rtx
-from build_engine.rtx_builder import VERSION, Range, build_plan
+from build_engine.rtx_builder import VERSION, build_plan
 from build_engine.rtx_plan import check_plan
 
 ENGINE = ("--target", "tensorrt-rtx", "--page-size", "8", "--max-context", "128")
@@ -71,7 +73,7 @@ def test_a_graph_that_does_not_build_is_one_sentence(engine: Path, tmp_path: Pat
     one = [bindings.Binding(name, "int64", ("n",)) for name in "ab"]
     signature = bindings.Signature((one[0],), (one[1],))
     with pytest.raises(EngineError, match="does not read xor.onnx"):
-        build_plan(path, signature, {"n": Range(1, 2, 4)}, ["8.9"], lambda _: None)
+        build_plan(path, signature, {"n": bindings.Range(1, 2, 4)}, ["8.9"], lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +103,10 @@ def test_a_missing_package_is_named(
     assert "[tensorrt-rtx]'" in " ".join(capfd.readouterr().err.split())
 
 
-def test_no_server_runs_it(engine: Path) -> None:
-    with pytest.raises(EngineError, match="is built for target 'tensorrt-rtx', this server runs"):
-        open_runner(engine, load_contract(engine), 0)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_server_without_a_gpu_says_so(engine: Path) -> None:
+    with pytest.raises(EngineError, match="a tensorrt-rtx engine needs an NVIDIA GPU"):
+        open_runner(engine, load_contract(engine), RunnerOptions())
 
 
 def test_default_capabilities_are_known() -> None:

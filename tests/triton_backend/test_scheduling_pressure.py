@@ -4,78 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.spec import Phase
 from tests.triton_backend.fakes import (
     PAGE,
-    WINDOW,
-    FakeRunner,
-    given_log_probs,
-    lone_log_probs,
-    make_canvas,
     make_denoising,
     make_generation,
     make_limits,
     make_request,
-    make_scheduler,
-    pool_sizes,
 )
-from triton_backend.core import ErrorKind, Reply, Request, RequestError, SplitReason
-from triton_backend.execute import run
+from tests.triton_backend.serving import Server, check_answers
+from triton_backend.core import ErrorKind, RequestError, SplitReason
 from triton_backend.policy import Prefill
-
-
-class Server:
-    """A scheduler over the fake runner; requests may come between steps."""
-
-    def __init__(self, *requests, **options):
-        self.scheduler = make_scheduler(**options)
-        self.runner = FakeRunner()
-        self.runner.create_pools(*pool_sizes(self.scheduler))
-        self.replies, self.steps, self.now = {}, [], 0.0
-        for request in requests:
-            self.add(request)
-
-    @property
-    def counters(self):
-        return self.scheduler.counters
-
-    def add(self, request):
-        self.scheduler.add(request, self.now)
-
-    def step(self):
-        self.now += 1
-        step = self.scheduler.schedule(self.now)
-        self.steps.append(step)
-        for news in self.scheduler.record(step, run(self.runner, step)):
-            if isinstance(news, Reply):
-                assert news.request.key not in self.replies
-                self.replies[news.request.key] = news
-        return step
-
-    def drain(self):
-        while self.scheduler.has_work:
-            self.step()
-        self.scheduler.rest()
-        self.scheduler.kv.audit()
-        return self.replies
-
-    def keys(self):
-        return [{segment.key for segment in step.segments} for step in self.steps]
-
-
-def written(request):
-    return Server(request).drain()[request.key].written
-
-
-def check_answers(replies):
-    for reply in replies.values():
-        assert reply.error is None
-        if reply.written is not None:
-            assert reply.written == written(reply.request)
-        for n, read in enumerate(reply.reads):
-            given = given_log_probs(reply.request, read, n)
-            assert abs(given - lone_log_probs(reply.request, n)).max() < 1e-5
-
 
 # Preemption
 
@@ -236,90 +174,6 @@ def test_without_strict_order_a_small_request_passes_one_that_lacks_pages():
 
     assert serve(True).index(2) < serve(True).index(3)
     assert serve(False).index(3) < serve(False).index(2)
-
-
-# Fan-out
-
-
-def fan_out(key, prompt, questions, own=5, width=4):
-    made = [
-        replace(
-            make_canvas(width, seed=key * 7 + n),
-            prompt_ids=tuple((n * 17 + i * 3 + 40) % 97 for i in range(own)),
-        )
-        for n in range(questions)
-    ]
-    return Request(key, make_request(key, prompt).prompt_ids, tuple(made))
-
-
-@pytest.mark.parametrize("prompt", [8, 10, 11, 3, 0])
-def test_many_questions_compute_their_prompt_once_and_each_its_own_part(prompt):
-    request = fan_out(1, prompt, questions=6)
-    server = Server(request, limits=make_limits(tokens=200, segments=32), pages=64)
-    replies = server.drain()
-    check_answers(replies)
-    assert replies[1].executions == 1, "they fit into one execution"
-    tail = prompt % PAGE
-    assert server.counters.rows[Phase.PREFILL] == prompt + 6 * (tail + 5)
-    assert server.counters.rows[Phase.DENOISE] == 6 * 4
-
-
-@pytest.mark.parametrize("tokens", [6, 9, 16, 40])
-@pytest.mark.parametrize("fusion", [True, False])
-@pytest.mark.parametrize("prefill", Prefill)
-def test_questions_that_do_not_fit_together_follow_in_later_executions(tokens, fusion, prefill):
-    request = fan_out(1, 10, questions=5)
-    options = {"limits": make_limits(tokens=tokens), "fusion": fusion, "prefill": prefill}
-    replies = Server(request, make_request(2), **options).drain()
-    check_answers(replies)
-
-
-def test_a_question_in_company_is_answered_as_it_is_alone():
-    together = fan_out(1, 10, questions=5)
-    reads = Server(together, limits=make_limits(tokens=200, segments=32)).drain()[1].reads
-    for n, canvas in enumerate(together.canvases):
-        alone = Server(replace(together, canvases=(canvas,))).drain()[1].reads[0]
-        assert (reads[n].log_probs == alone.log_probs).all()
-
-
-def test_a_long_context_shares_only_what_a_question_can_see_of_it():
-    """Longer than the window: branches hold the window's pages and none before it."""
-    request = fan_out(1, WINDOW * 4 + 3, questions=3)
-    server = Server(request, limits=make_limits(tokens=24), pages=64, sliding=20)
-    check_answers(server.drain())
-
-
-# Prefix cache
-
-
-def test_a_prompt_that_is_known_is_not_computed_again():
-    asked = [replace(make_request(1, prompt=14), key=key) for key in range(3)]
-    server = Server(asked[0], reuse=True)
-    server.drain()
-    for request in asked[1:]:
-        server.add(request)
-        server.drain()
-    check_answers(server.replies)
-    assert [reply.cached_tokens for reply in server.replies.values()] == [0, 12, 12]
-    assert server.counters.rows[Phase.PREFILL] == 14 + 2 + 2
-    assert (server.counters.prefix_hits, server.counters.prefix_misses) == (2, 1)
-
-
-def test_a_generation_goes_on_from_another_ones_committed_canvases():
-    first = make_generation(1, prompt=8, max_tokens=12)
-    server = Server(first, reuse=True)
-    tokens = server.drain()[1].written.token_ids
-    server.add(replace(first, key=2, prompt_ids=first.prompt_ids + tokens))
-    server.drain()
-    check_answers(server.replies)
-    assert server.replies[2].cached_tokens == 16, "all but the last canvas was committed"
-
-
-def test_an_answer_does_not_change_with_the_cache():
-    asked = [make_request(1, prompt=30), make_generation(2, prompt=30, max_tokens=12)]
-    shared = [replace(asked[1], key=key, prompt_ids=asked[0].prompt_ids) for key in (3, 4)]
-    server = Server(*asked, *shared, reuse=True, limits=make_limits(tokens=20))
-    check_answers(server.drain())
 
 
 # Policies

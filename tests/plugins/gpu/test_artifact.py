@@ -53,13 +53,14 @@ def compiled(name: str):
 def test_an_artifact_lists_its_arguments_in_order_and_nothing_hidden(cache):
     variant, artifact = compiled("attend 512")
     assert artifact.arguments == (
-        *(("q", "*bf16"), ("pool", "*bf16"), ("segments", "*i32"), ("table", "*i32")),
-        *(("segment_count", "i32"), ("table_width", "i32"), ("out", "*bf16")),
+        *(("inputs.0", "*bf16"), ("inputs.1", "*bf16"), ("inputs.2", "*i32")),
+        ("inputs.3", "*i32"),
+        *(("rows", "i32"), ("segment_count", "i32"), ("table_width", "i32"), ("out", "*bf16")),
     )
     entry = re.search(r"\.entry (\w+)\((.*?)\)", artifact.ptx, re.DOTALL)
     assert entry.group(1) == artifact.entry
     kinds = re.findall(r"\.param \.(\w+)", entry.group(2))
-    assert kinds == ["u64"] * 4 + ["u32"] * 2 + ["u64"]
+    assert kinds == ["u64"] * 4 + ["u32"] * 3 + ["u64"]
     assert f".reqntid {artifact.threads}" in artifact.ptx
     assert artifact.threads == 32 * variant.plan.warps
 

@@ -1,0 +1,1 @@
+"""The runner of every target but `cpu`, on torch tensors; imported only where it serves."""
