@@ -45,7 +45,7 @@ def step(context: Context, canvases: int) -> Iterator[Timed]:
 
     work = Work(step_bytes(geometry, rows, rows), step_flops(geometry, rows))
     work += Work(0, denoise_head(geometry, rows).flops)
-    group = f"{canvases} canvases of {width}, {model.layers} layers"
+    group = f"canvases: {canvases} x {width}, {model.layers} layers"
     tokens = rows // sizes.steps
     yield context.timed(group, f"denoising step, 1/{sizes.steps} of a canvas", run, work, tokens)
 
@@ -76,7 +76,7 @@ def whole(context: Context, canvases: int) -> Iterator[Finding | Timed]:
     replies = session.serve(requests)
     written = [reply.written for reply in replies.values()]
     right = all(w is not None and w.steps == (model.sizes.steps,) for w in written)
-    group = f"{canvases} canvases of {width}, {model.layers} layers"
+    group = f"canvases: {canvases} x {width}, {model.layers} layers"
     yield Finding(f"{group}: generations of other lengths", 0.0 if right else 1.0, 0.0)
     repeats = 1 if context.interpreted else 3
     milliseconds = context.clock.eager(lambda: session.serve(requests), repeats)

@@ -30,9 +30,11 @@ def bound_of(dtype: torch.dtype, interpreted: bool = False) -> float:
 
 
 def distance(found: Tensor, truth: Tensor) -> float:
-    """The largest |found - truth| / (|truth| + root mean square of truth); 0 for nothing.
+    """The largest |found - truth| / (|truth| + spread); 0 for nothing.
 
-    Infinities and NaN must stand where they stand in the truth; otherwise it is infinite.
+    The spread is the root mean square of the truth, or of its row where that is larger: a row of
+    attention that sees few keys is as far from zero as their values. Infinities and NaN must stand
+    where they stand in the truth; otherwise it is infinite.
     """
     if found.shape != truth.shape:
         return float("inf")
@@ -45,10 +47,12 @@ def distance(found: Tensor, truth: Tensor) -> float:
         return float("inf")
     if not bool(usual.any()):
         return 0.0
-    found, truth = found[usual], truth[usual]
-    scale = truth.abs() + truth.square().mean().sqrt()
-    error = (found - truth).abs()
-    return float((error / scale.clamp(min=torch.finfo(torch.float32).tiny)).max())
+    known = truth.where(usual, 0)
+    count = usual.sum(-1, keepdim=True).clamp(min=1)
+    rows = (known.square().sum(-1, keepdim=True) / count).sqrt()
+    spread = rows.clamp(min=float(truth[usual].square().mean().sqrt()))
+    scale = (known.abs() + spread).clamp(min=torch.finfo(torch.float32).tiny)
+    return float(((found - truth).abs() / scale)[usual].max())
 
 
 def shortfall(scores: Tensor, chosen: Tensor) -> float:

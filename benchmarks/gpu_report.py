@@ -79,7 +79,7 @@ def _remarks(outcomes: Sequence[Outcome]) -> Iterator[str]:
         if outcome.status != "ok":
             notes.append(f"{outcome.status}: {outcome.name} ({outcome.reason})")
         loose = (f for f in outcome.findings if f.bound is None)
-        notes += [f"told: {f.what}" + (f": {f.error:.2g}" if f.error else "") for f in loose]
+        notes += [f"told: {f.what}: {f.error:.2g}" for f in loose]
         noted = (t for t in outcome.timings if t.note)
         notes += [f"note: {t.group}, {t.path}: {t.note}" for t in noted]
     if notes:

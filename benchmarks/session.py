@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from build_engine.contract import load_contract
-from triton_backend.core import Canvas, Reply, Request, Step, StepResult
+from triton_backend.core import Canvas, Reply, Request, Step, StepResult, Transfer
 from triton_backend.counters import Counters
 from triton_backend.denoise import CanvasState
 from triton_backend.execute import run
-from triton_backend.fusion import StepLimits
 from triton_backend.kv_cache import KvCache, KvShape
+from triton_backend.limits import step_limits
 from triton_backend.pack import PackedStep
 from triton_backend.policy import Policy as SchedulerPolicy
 from triton_backend.reading import Reading
@@ -66,6 +66,14 @@ class HiddenTap:
         """Allocate the KV pools."""
         self.runner.create_pools(full_pages, sliding_pages)
 
+    def create_host_pools(self, full_pages: int, sliding_pages: int) -> None:
+        """Allocate pools for pages that are swapped out."""
+        self.runner.create_host_pools(full_pages, sliding_pages)
+
+    def move(self, saves: Sequence[Transfer], loads: Sequence[Transfer]) -> None:
+        """Copy pages out and in."""
+        self.runner.move(saves, loads)
+
     def run(self, packed: PackedStep) -> StepOutput:
         """One execution, its hidden rows kept."""
         self.last = self.runner.hidden(packed)
@@ -97,23 +105,19 @@ class Session:
     def _runner(self, engine: Path, threads: int) -> CpuRunner:
         return CpuRunner(engine, self.contract, threads)
 
-    def _scheduler(self, policy: Policy) -> Scheduler:
-        limits = self.contract.limits
-        return Scheduler(
-            StepLimits(
-                max_tokens=policy.max_step_tokens or limits.max_step_tokens,
-                max_segments=limits.max_segments,
-                max_output_rows=limits.max_output_rows,
-                max_context=limits.max_context,
-            ),
-            KvCache(
-                KvShape(self.contract.page_size, self.contract.window, self.pages, self.pages),
-                policy.reuse,
-            ),
-            SchedulerPolicy(fusion=policy.fusion),
-            Counters(),
-            self._work,
-        )
+    def scheduler(self, policy: Policy = Policy()) -> Scheduler:
+        """A scheduler over all pages of this session, which hold nothing yet."""
+        settings = SchedulerPolicy(fusion=policy.fusion)
+        return self.scheduler_of(settings, policy.max_step_tokens, policy.reuse)
+
+    def scheduler_of(
+        self, policy: SchedulerPolicy, max_step_tokens: int = 0, reuse: bool = False
+    ) -> Scheduler:
+        """The same with a policy of the scheduler's own."""
+        contract = self.contract
+        shape = KvShape(contract.page_size, contract.window, self.pages, self.pages)
+        limits = step_limits(contract, max_step_tokens)
+        return Scheduler(limits, KvCache(shape, reuse), policy, Counters(), self._work)
 
     def _work(self, request: Request) -> Work:
         if request.generation is None:
@@ -122,15 +126,19 @@ class Session:
         return Writing(request, _numbers, self.contract.geometry.vocab_size, context)
 
     def serve(
-        self, requests: Iterable[Request], policy: Policy = Policy(), keep_logits: bool = False
+        self,
+        requests: Iterable[Request],
+        policy: Policy = Policy(),
+        keep_logits: bool = False,
+        scheduler: Scheduler | None = None,
     ) -> dict[int, Reply]:
-        """Replies by request key.
+        """Replies by request key; the same scheduler again knows the prefixes of earlier requests.
 
         `states` then holds every canvas after every step, by key; with `keep_logits`, `logits`
         holds the logits of each read's slots.
         """
         self.states = {}
-        scheduler = self._scheduler(policy)
+        scheduler = scheduler or self.scheduler(policy)
         for request in requests:
             scheduler.add(request, time.monotonic())
         replies: dict[int, Reply] = {}

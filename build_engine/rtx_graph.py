@@ -19,7 +19,7 @@ _ATTENTION = "mixed_mask_paged_attention"
 
 
 def rewrite(name: str, model: ModelProto, signature: Signature) -> ModelProto:
-    """A function's graph of the ONNX engine as TensorRT-RTX gets it, with that target's bindings."""
+    """A function's graph as TensorRT-RTX gets it, with that target's bindings."""
     return rewrite_step(model, signature) if name == STEP else plain(model)
 
 

@@ -27,6 +27,7 @@ from build_engine.tensorrt_weights import ELSEWHERE_FILE, WEIGHTS_FILE, point_el
 from plugins.gpu.device import CAPABILITIES
 from plugins.tensorrt.registration import Registry, register
 
+
 def identity(options: Options) -> dict[str, object]:
     """A plan loads in the release that built it, on the kind of GPU it was built on.
 

@@ -5,10 +5,11 @@ Owns values only; knows no policy, no arrays, no engine and no server.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from plugins.spec import Phase
 
@@ -142,12 +143,25 @@ class Segment:
         return self.denoising is not None
 
 
+class Transfer(NamedTuple):
+    """A page of one KV group and the slot of host memory that it is copied to, or from."""
+
+    sliding: bool
+    page: int
+    slot: int
+
+
 @dataclass(frozen=True)
 class Step:
-    """One execution, decided; `splits` names the requests whose canvases it leaves behind."""
+    """One execution, decided; `splits` names the requests whose canvases it leaves behind.
+
+    Before it, pages are copied to host memory as `saves` say, then back as `loads` say.
+    """
 
     segments: tuple[Segment, ...]
     splits: tuple[tuple[int, SplitReason], ...] = ()
+    saves: tuple[Transfer, ...] = ()
+    loads: tuple[Transfer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -209,7 +223,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Reply:
-    """The one final answer to a request; `reads` has one entry per canvas unless `error` is set."""
+    """The one final answer to a request; `reads` has one entry per canvas unless `error` is set.
+
+    `made` is when, on the monotonic clock.
+    """
 
     request: Request
     reads: tuple[ReadResult, ...] = ()
@@ -220,6 +237,7 @@ class Reply:
     cached_tokens: int = 0
     split: SplitReason | None = None
     timing: Timing = field(default_factory=Timing)
+    made: float = field(default_factory=time.monotonic, compare=False)
 
     @property
     def fusion(self) -> str:

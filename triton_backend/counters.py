@@ -18,7 +18,11 @@ from triton_backend.core import (
 
 @dataclass
 class Counters:
-    """Totals, and the shape of the last execution; who publishes `step_seconds` empties it."""
+    """Totals, and the shape of the last execution.
+
+    The deques hold what was observed since it was last published, which empties them: seconds of
+    each execution, of each wait for a first one, and of each way to a first result.
+    """
 
     executions: int = 0
     rows: Counter[Phase] = field(default_factory=Counter)
@@ -27,9 +31,11 @@ class Counters:
     ok: int = 0
     failed: int = 0
     cancelled: int = 0
+    read_canvases: int = 0
     written_tokens: int = 0
     written_canvases: int = 0
     preemptions: int = 0
+    swapped_pages: int = 0
     expired: int = 0
     prefix_hits: int = 0
     prefix_misses: int = 0
@@ -38,6 +44,8 @@ class Counters:
     kv_waits: int = 0
     kv_wait_seconds: float = 0.0
     step_seconds: deque[float] = field(default_factory=deque)
+    queue_seconds: deque[float] = field(default_factory=deque)
+    first_seconds: deque[float] = field(default_factory=deque)
     scheduled: int = 0
     context_requests: int = 0
     context_tokens: int = 0
@@ -69,6 +77,8 @@ class Counters:
             self.count_error(reply.error)
             return
         self.ok += 1
+        self.queue_seconds.append(reply.timing.queue)
+        self.read_canvases += len(reply.reads)
         if reply.written is not None:
             self.written_tokens += len(reply.written.token_ids)
             self.written_canvases += len(reply.written.steps)

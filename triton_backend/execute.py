@@ -20,6 +20,8 @@ def run(runner: Runner, step: Step) -> StepResult:
     """Executes a step; a canvas whose numbers are not finite fails alone."""
     contract = runner.contract
     started = time.monotonic()
+    if step.saves or step.loads:
+        runner.move(step.saves, step.loads)
     output = runner.run(pack(step, contract.page_size))
     results: list[Result] = []
     read_row = denoise_row = 0

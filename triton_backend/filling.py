@@ -55,7 +55,7 @@ class Filling:
             lowest = max((other.request.priority for other in self._running), default=None)
             if lowest is None or progress.request.priority >= lowest:
                 return
-            if not self._paging.start(progress, (), now):
+            if not self._paging.start(progress, self._made, now):
                 return
 
     def _canvases(self) -> None:
@@ -116,7 +116,7 @@ class Filling:
             # Whoever could be preempted by one that was passed would only start in vain.
             if any(progress.request.priority > other.request.priority for other in passed):
                 continue
-            if self._paging.start(progress, self._made.keys, now):
+            if self._paging.start(progress, self._made, now):
                 yield progress
             elif self._policy.strict or now - progress.arrived > self._policy.ageing_seconds:
                 return
@@ -129,7 +129,7 @@ class Filling:
         if progress.remaining and not self._made.room.fits(1):
             return
         if chunk:
-            chunk = self._paging.tokens(progress, chunk, self._made.keys)
+            chunk = self._paging.tokens(progress, chunk, self._made)
             if not chunk:
                 return
             self._made.add(progress.context_segment(chunk))
@@ -157,7 +157,7 @@ class Filling:
         reason = split_reason(part, own, positions, room, self._limits, enabled)
         if own and (chunk := min(own, room.tokens)) and room.segments:
             # The prompt's part can be divided, so it takes what there is even without its canvas.
-            if not self._paging.branch_tokens(progress, index, chunk, self._made.keys):
+            if not self._paging.branch_tokens(progress, index, chunk, self._made):
                 return SplitReason.PAGES
             self._made.add(progress.branch_segment(index, chunk))
         if reason is None and not self._add_canvas(progress, index, part):
@@ -165,7 +165,7 @@ class Filling:
         return reason
 
     def _add_canvas(self, progress: Progress, index: int, part: CanvasPart) -> bool:
-        scratch = self._paging.scratch(progress, len(part.token_ids), self._made.keys)
+        scratch = self._paging.scratch(progress, len(part.token_ids), self._made)
         if scratch is None:
             return False
         self._made.add(progress.canvas_segment(index, part, scratch), scratch)

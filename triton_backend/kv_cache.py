@@ -178,6 +178,17 @@ class KvCache:
             sequence.first = first
             sequence.changed()
 
+    def restore(self, sequence: Sequence, computed: int, first: int) -> None:
+        """Gives a sequence pages for what it had computed before, from page `first` on in the
+        sliding group; somebody else fills them. Ask `can` first."""
+        self.extend(sequence, computed - sequence.computed)
+        kept = max(first, sequence.first)
+        passed = [page for page in sequence.sliding[sequence.first : kept] if page != NO_PAGE]
+        self.sliding.release(reversed(passed))
+        sequence.sliding[sequence.first : kept] = [NO_PAGE] * (kept - sequence.first)
+        sequence.first, sequence.computed = kept, computed
+        sequence.changed()
+
     def close(self, sequence: Sequence) -> None:
         """Lets go of a sequence's pages, the last one first."""
         self.sliding.release(reversed(sequence.sliding[sequence.first :]))

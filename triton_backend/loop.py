@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from triton_backend.core import ErrorKind, Piece, Reply, Request, RequestError, Step, StepResult
+from triton_backend.counters import Counters
 from triton_backend.outbox import Outbox
 from triton_backend.scheduler import Scheduler
 
@@ -63,6 +64,11 @@ class EngineLoop:
         self._failures = 0
         self._stopping = self._abandoned = self._broken = False
         self._thread: threading.Thread | None = None
+
+    @property
+    def counters(self) -> Counters:
+        """What has happened so far; for reading, and to add what senders observe."""
+        return self._scheduler.counters
 
     @property
     def ready(self) -> bool:

@@ -49,7 +49,7 @@ class EngineModel:
         gc.collect()
 
     def _accept(self, request: Any) -> None:
-        client = TritonClient(request)
+        client = TritonClient(request, self._service.loop.counters.first_seconds.append)
         try:
             parsed = self._service.parser.parse(read_inputs(request), client.parameters)
             client.parsed = parsed

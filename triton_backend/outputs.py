@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from triton_backend.core import Piece, Reply, Written
+from triton_backend.core import Piece, Reply, Timing, Written
 from triton_backend.fields import Array
 from triton_backend.parse import Parsed
 from triton_backend.questions import answers
@@ -33,33 +33,47 @@ def chunk(piece: Piece, log_probs: bool) -> Arrays:
     }
 
 
-def final(reply: Reply, parsed: Parsed) -> Arrays:
-    """The last response of a request that was served."""
+def final(reply: Reply, parsed: Parsed, sending: float = 0.0) -> Arrays:
+    """The last response of a request that was served; `sending` is how old the reply is."""
+    own = sum(len(canvas.prompt_ids) for canvas in reply.request.canvases)
     arrays: Arrays = {
         "executions": np.array([reply.executions], np.int32),
         "fusion": _text(reply.fusion),
         "queue_ms": np.array([reply.timing.queue * 1e3], np.float32),
         "execution_ms": np.array([reply.timing.execution * 1e3], np.float32),
-        "num_input_tokens": np.array([len(reply.request.prompt_ids)], np.int32),
+        "num_input_tokens": np.array([len(reply.request.prompt_ids) + own], np.int32),
+        "cached_tokens": np.array([reply.cached_tokens], np.int32),
+        "preemptions": np.array([reply.preemptions], np.int32),
     }
+    if parsed.treatment.timing:
+        arrays["timing_ms"] = _text(json.dumps(_timing_ms(reply.timing, sending)))
+    if parsed.treatment.trace is not None:
+        arrays["traceparent"] = _text(parsed.treatment.trace.traceparent)
     if reply.written is not None:
         return arrays | _written(reply, reply.written, parsed.log_probs)
     return arrays | _read(reply, parsed)
 
 
 def _read(reply: Reply, parsed: Parsed) -> Arrays:
-    read = reply.reads[0]
+    """The slots of all canvases, one after the other."""
+    names = ("log_probs", "probs", "label_mass", "entropy", "argmax")
     arrays: Arrays = {
-        "slot_log_probs": read.log_probs,
-        "slot_probs": read.probs,
-        "slot_label_mass": read.label_mass,
-        "slot_entropy": read.entropy,
-        "slot_argmax": read.argmax,
+        f"slot_{name}": np.concatenate([getattr(read, name) for read in reply.reads])
+        for name in names
     }
+    arrays["slot_counts"] = np.array([len(read.argmax) for read in reply.reads], np.int32)
     if parsed.questions:
-        found = json.dumps(answers(parsed.questions, read.probs.tolist()), ensure_ascii=False)
-        arrays["answers"] = _text(found)
+        probs = arrays["slot_probs"].tolist()
+        arrays["answers"] = _text(json.dumps(answers(parsed.questions, probs), ensure_ascii=False))
     return arrays
+
+
+def _timing_ms(timing: Timing, sending: float) -> dict[str, float]:
+    seconds = {
+        "queue": timing.queue, "kv_wait": timing.kv_wait, "prefill": timing.prefill,
+        "denoise": timing.denoise, "execution": timing.execution, "send": sending,
+    }  # fmt: skip
+    return {name: round(value * 1e3, 3) for name, value in seconds.items()}
 
 
 def _written(reply: Reply, written: Written, log_probs: bool) -> Arrays:

@@ -29,6 +29,7 @@ from triton_backend.work import CanvasPart, Work
 
 if TYPE_CHECKING:
     from triton_backend.denoise import CanvasState
+    from triton_backend.host_store import Swapped
     from triton_backend.reads import ReadResult
 
 
@@ -49,6 +50,7 @@ class Progress:
     executions: int = 0
     preemptions: int = 0
     cached_tokens: int = 0
+    swapped: Swapped | None = None
     split: SplitReason | None = None
     started: float | None = None
     timing: Timing = field(default_factory=Timing)

@@ -1,4 +1,4 @@
-"""Reads a state and questions about it, and builds what answers them; knows no canvas of a client's.
+"""Reads a state and questions about it, and builds what answers them; knows no ready canvas.
 
 Joint questions share a prompt and a canvas. Isolated ones have a canvas each, and behind the part
 of the prompt that all share the rest of what would be their prompt alone.

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from build_engine.contract import EngineContract
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from triton_backend.core import Transfer
     from triton_backend.pack import PackedStep
 
 
@@ -76,6 +79,12 @@ class Runner(Protocol):
 
     def create_pools(self, full_pages: int, sliding_pages: int) -> None:
         """Allocates the KV pools of both groups of layers, once, before the first `run`."""
+
+    def create_host_pools(self, full_pages: int, sliding_pages: int) -> None:
+        """Allocates as many pages of each group in host memory, for `move`."""
+
+    def move(self, saves: Sequence[Transfer], loads: Sequence[Transfer]) -> None:
+        """Copies pages to host memory, then pages back from it."""
 
     def run(self, packed: PackedStep) -> StepOutput:
         """One execution; writes the KV pools."""

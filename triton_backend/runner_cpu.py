@@ -21,6 +21,9 @@ from triton_backend.pack import LEAST
 from triton_backend.runner import DenoiseOutput, HeadOutput, StepOutput
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from triton_backend.core import Transfer
     from triton_backend.pack import PackedStep
 
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -42,6 +45,7 @@ class CpuRunner:
         self.contract = contract
         self._dtype = _DTYPES[contract.dtype]
         self._pools: list[Values] = []
+        self._host_pools: list[Values] = []
         self._growth = Growth(_MOST_GROWTH)
         _check_builder(contract)
         if threads:
@@ -69,14 +73,42 @@ class CpuRunner:
         Raises:
             EngineError: the memory is not to be had.
         """
+        self._pools = self._allocate(max(full_pages, 2), max(sliding_pages, 2))
+
+    def create_host_pools(self, full_pages: int, sliding_pages: int) -> None:
+        """A second set of pools: on this target host memory is what the first are made of too.
+
+        Raises:
+            EngineError: the memory is not to be had.
+        """
+        self._host_pools = self._allocate(full_pages, sliding_pages)
+
+    def move(self, saves: Sequence[Transfer], loads: Sequence[Transfer]) -> None:
+        """Copies pages to the second pools, then pages back."""
+        for moves, back in ((saves, False), (loads, True)):
+            for sliding in (False, True):
+                chosen = [move for move in moves if move.sliding is sliding]
+                if chosen:
+                    pages, slots = ([m.page for m in chosen], [m.slot for m in chosen])
+                    self._copy(sliding, pages, slots, back)
+
+    def _copy(self, sliding: bool, pages: list[int], slots: list[int], back: bool) -> None:
+        for n, (pool, host) in enumerate(zip(self._pools, self._host_pools, strict=True)):
+            if self.contract.geometry.is_sliding(n) is sliding:
+                if back:
+                    pool[pages] = host[slots]
+                else:
+                    host[slots] = pool[pages]
+
+    def _allocate(self, full_pages: int, sliding_pages: int) -> list[Values]:
         geometry, page = self.contract.geometry, self.contract.page_size
-        counts = {True: max(sliding_pages, 2), False: max(full_pages, 2)}
+        counts = {True: sliding_pages, False: full_pages}
         shapes = [
             (counts[geometry.is_sliding(n)], 2, page, geometry.kv_heads(n), geometry.head_dim(n))
             for n in range(geometry.num_layers)
         ]
         try:
-            self._pools = [zeroed(shape, self._dtype) for shape in shapes]
+            pools = [zeroed(shape, self._dtype) for shape in shapes]
         except MemoryError as error:
             size = self.contract.pool_bytes(full_pages, sliding_pages) >> 20
             raise EngineError(
@@ -84,6 +116,7 @@ class CpuRunner:
                 "than this machine gives."
             ) from error
         self._growth = Growth(_MOST_GROWTH)
+        return pools
 
     @property
     def pools(self) -> list[Values]:

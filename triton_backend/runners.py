@@ -17,8 +17,7 @@ EXECUTORS = {
     "tensorrt": "triton_backend.device.tensorrt_executor",
     "tensorrt-rtx": "triton_backend.device.tensorrt_executor",
 }
-PACKAGES = {"onnx": "onnxruntime"}
-"""What a target's executor imports beside torch, as it is installed."""
+_OURS = ("build_engine", "plugins", "triton_backend")
 
 TARGETS = ("cpu", *EXECUTORS)
 
@@ -56,9 +55,11 @@ def _open_device(directory: Path, contract: EngineContract, options: RunnerOptio
             "triton_backend.device.runner"
         ).DeviceRunner
     except ImportError as error:
-        package = PACKAGES.get(contract.target, "torch")
+        name = error.name or "its library"
+        if name.split(".")[0] in _OURS:
+            raise
         raise EngineError(
-            f"serving a {contract.target} engine needs {package}, which does not import here "
-            f"({error}); install it, or serve a `--target cpu` engine."
+            f"serving a `--target {contract.target}` engine needs {name}, which does not import "
+            f"here ({error}); install it, or serve a `--target cpu` engine."
         ) from error
     return runner(contract, executors.open_executor(directory, contract, options))

@@ -25,7 +25,7 @@ from triton_backend.filling import Filling
 from triton_backend.fusion import Room, StepLimits
 from triton_backend.kv_cache import KvCache
 from triton_backend.needs import least_need
-from triton_backend.paging import Paging
+from triton_backend.paging import Paging, Swapping
 from triton_backend.policy import Policy
 from triton_backend.progress import Progress
 from triton_backend.running import Running
@@ -46,7 +46,10 @@ class Scheduler:
         policy: Policy,
         counters: Counters,
         make_work: MakeWork,
+        swapping: Swapping | None = None,
     ) -> None:
+        swapping = swapping or Swapping()
+        self.host = swapping.host
         self.kv = kv
         self.counters = counters
         self.limits = limits
@@ -55,7 +58,7 @@ class Scheduler:
         self._waiting = WaitingQueue(counters, policy.fair)
         self._running = Running()
         budget = policy.token_budget or limits.max_tokens
-        paging = Paging(kv, self._running, self._waiting, counters, budget)
+        paging = Paging(kv, self._running, self._waiting, counters, budget, swapping)
         self._filling = Filling(limits, policy, self._running, self._waiting, paging)
         self._made = StepBuilder(Room.of(limits))
 
@@ -87,7 +90,7 @@ class Scheduler:
 
     def rest(self) -> None:
         """Between bursts: asserts that every page is back, and that none was lost."""
-        for pool in (self.kv.full, self.kv.sliding):
+        for pool in (self.kv.full, self.kv.sliding, self.host.full, self.host.sliding):
             assert not pool.num_used, f"{pool!r}: pages are held by nobody"
         self.kv.check_integrity()
         self.counters.rest()
@@ -98,7 +101,7 @@ class Scheduler:
         if (waiting := self._waiting.find(key)) is not None:
             self._waiting.take(waiting, now)
             waiting.error = error
-            return waiting.reply()
+            return self._leave(waiting)
         if key not in self._running:
             return None
         self._running[key].error = error
@@ -115,7 +118,7 @@ class Scheduler:
                 f"the server is overloaded and the limit is {limit:.3g} s", ErrorKind.UNAVAILABLE,
             )  # fmt: skip
             self.counters.expired += 1
-            replies.append(progress.reply())
+            replies.append(self._leave(progress))
         return replies
 
     def schedule(self, now: float) -> Step:
@@ -152,7 +155,22 @@ class Scheduler:
         members = self._members(step)
         for progress in members:
             progress.error = error
-        return [self._finish(progress) for progress in members]
+        replies = [self._finish(progress) for progress in members]
+        self._lose_copies(step)
+        return replies
+
+    def _lose_copies(self, step: Step) -> None:
+        """Contexts that were to be copied with a step that failed are to be computed again."""
+        saved = {move.slot for move in step.saves if not move.sliding}
+        for progress in self._waiting:
+            if progress.swapped is not None and saved & set(progress.swapped.full):
+                self.host.drop(progress.swapped)
+                progress.swapped = None
+        for progress in self._made.loaded:
+            if progress.is_running:
+                self._running.remove(progress)
+                progress.drop(self.kv)
+                self._waiting.add(progress)
 
     def _members(self, step: Step) -> list[Progress]:
         return [self._running[key] for key in dict.fromkeys(s.key for s in step.segments)]
@@ -161,8 +179,15 @@ class Scheduler:
         for pages in self._made.scratch:
             self.kv.drop(pages)
         self._made.scratch.clear()
+        self.host.settle()
 
     def _finish(self, progress: Progress) -> Reply:
         self._running.remove(progress)
+        return self._leave(progress)
+
+    def _leave(self, progress: Progress) -> Reply:
         progress.drop(self.kv)
+        if progress.swapped is not None:
+            self.host.drop(progress.swapped)
+            progress.swapped = None
         return progress.reply()

@@ -162,6 +162,8 @@ class Server:
             f"--http-port={self.ports.http}",
             f"--grpc-port={self.ports.grpc}",
             f"--metrics-port={self.ports.metrics}",
+            # The trace that a request is part of comes as a header, and reaches the model so.
+            *(f"--{kind}-header-forward-pattern=(?i)traceparent" for kind in ("http", "grpc")),
             f"--exit-timeout-secs={self.config.exit_seconds}",
             f"--backend-config=python,shm-region-prefix-name={self._shm_prefix}",
         ]

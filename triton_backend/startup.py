@@ -22,7 +22,8 @@ from triton_backend.kv_sizes import check_memory, choose_shape
 from triton_backend.limits import request_limits, step_limits
 from triton_backend.loop import EngineLoop
 from triton_backend.memory import available_bytes
-from triton_backend.metrics import Family, Metric, Publisher, values
+from triton_backend.metric_families import Family
+from triton_backend.metrics import Metric, Publisher, values
 from triton_backend.outbox import Outbox
 from triton_backend.parse import Parser
 from triton_backend.reading import Reading
@@ -103,7 +104,7 @@ def _start_loop(
         return run(runner, step)
 
     def publish() -> None:
-        publisher(serving.counters.step_seconds)
+        publisher(serving.counters)
 
     serving = scheduler()
     loop = EngineLoop(serving, execute, outbox, publish, config.max_queue_size)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from triton_backend.core import Segment, SplitReason, Step
+from triton_backend.core import Segment, SplitReason, Step, Transfer
 from triton_backend.fusion import Room
 from triton_backend.kv_cache import Pages
+from triton_backend.progress import Progress
 
 
 @dataclass
 class StepBuilder:
-    """`keys` are the requests that are in it: their pages may not be taken any more."""
+    """`keys` are the requests that are in it: their pages may not be taken any more. `loaded` are
+    those whose contexts come back from host memory with it."""
 
     room: Room
     segments: list[Segment] = field(default_factory=list)
@@ -20,6 +22,9 @@ class StepBuilder:
     scratch: list[Pages] = field(default_factory=list)
     keys: set[int] = field(default_factory=set)
     canvases: set[tuple[int, int]] = field(default_factory=set)
+    saves: list[Transfer] = field(default_factory=list)
+    loads: list[Transfer] = field(default_factory=list)
+    loaded: list[Progress] = field(default_factory=list)
 
     def add(self, segment: Segment, scratch: Pages | None = None) -> None:
         """Takes a segment in; ask the room first."""
@@ -40,4 +45,4 @@ class StepBuilder:
         return sum(len(segment.token_ids) for segment in self.segments)
 
     def step(self) -> Step:
-        return Step(tuple(self.segments), tuple(self.splits))
+        return Step(tuple(self.segments), tuple(self.splits), tuple(self.saves), tuple(self.loads))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +14,10 @@ from triton_backend import outputs
 from triton_backend.core import ErrorKind, Piece, Reply, RequestError
 from triton_backend.fields import Array
 from triton_backend.holding import Holding
-from triton_backend.metrics import STEP_SECONDS_BUCKETS, Family, Metric
+from triton_backend.metric_families import Family
+from triton_backend.metrics import Metric
 from triton_backend.parse import Parsed
+from triton_backend.request_fields import TIMEOUT
 
 # By name: the server fills its module only after this one is imported.
 _CODES = {
@@ -29,6 +33,8 @@ _MARK = "\x1f"
 # Python's lock. Were it the last one, their arrays would be freed beside running Python code.
 _ANSWERED = Holding(seconds=5.0)
 
+_log = logging.getLogger(__name__)
+
 
 def read_inputs(request: Any) -> dict[str, Array]:
     """The inputs that the client sent, by name."""
@@ -36,15 +42,22 @@ def read_inputs(request: Any) -> dict[str, Array]:
 
 
 def read_parameters(request: Any) -> dict[str, Any]:
-    """The request's parameters, those that front ends add among them."""
+    """The request's parameters, those that front ends add among them, and its own timeout."""
     parameters: dict[str, Any] = json.loads(request.parameters() or "{}")
+    if timeout := request.timeout():
+        parameters[TIMEOUT] = timeout
     return parameters
 
 
 class TritonClient:
-    """A client that waits for the responses to its request; `parsed` is what it asked."""
+    """A client that waits for the responses to its request; `parsed` is what it asked.
 
-    def __init__(self, request: Any) -> None:
+    `observe` is told the seconds to the first tokens or the answer, once, before they are sent.
+    """
+
+    def __init__(self, request: Any, observe: Callable[[float], None]) -> None:
+        self._arrived: float | None = time.monotonic()
+        self._observe = observe
         self._sender = request.get_response_sender()
         self.parameters = read_parameters(request)
         self.parsed: Parsed | None = None
@@ -58,6 +71,7 @@ class TritonClient:
         assert self.parsed is not None
         generation = piece.request.generation
         if generation is not None and generation.stream:
+            self._observe_first()
             self._stream(outputs.chunk(piece, self.parsed.log_probs))
 
     def send(self, reply: Reply) -> None:
@@ -66,11 +80,16 @@ class TritonClient:
             self.refuse(reply.error)
             return
         assert self.parsed is not None
-        arrays = outputs.final(reply, self.parsed)
+        self._observe_first()
+        arrays = outputs.final(reply, self.parsed, time.monotonic() - reply.made)
         _send(self._sender, pb_utils.InferenceResponse(_tensors(arrays)))
 
     def refuse(self, error: RequestError) -> None:
-        """Sends an error, which is final."""
+        """Sends an error, which is final; a fault of ours in a trace is logged with its ids."""
+        trace = self.parsed.treatment.trace if self.parsed is not None else None
+        if trace is not None and error.kind in (ErrorKind.INTERNAL, ErrorKind.UNAVAILABLE):
+            ids = f"trace_id={trace.trace_id} span_id={trace.span_id}"
+            _log.warning("a request failed: %s; %s", error, ids)
         forwarded = _FORWARDED in self.parameters
         message = f"{error.kind.value}{_MARK}{error}" if forwarded else str(error)
         _send(self._sender, _refusal(message, error.kind))
@@ -78,6 +97,11 @@ class TritonClient:
     def is_cancelled(self) -> bool:
         cancelled: bool = self._sender.is_cancelled()
         return cancelled
+
+    def _observe_first(self) -> None:
+        if self._arrived is not None:
+            self._observe(time.monotonic() - self._arrived)
+            self._arrived = None
 
     def _stream(self, arrays: dict[str, Array]) -> None:
         self._sender.send(pb_utils.InferenceResponse(_tensors(arrays)))
@@ -183,7 +207,7 @@ def metric_maker(model: str, version: str) -> Callable[[Family, str], Metric]:
         labels = {"model": model, "version": version}
         if family.label:
             labels[family.label] = label
-        buckets = {"buckets": list(STEP_SECONDS_BUCKETS)} if family.kind == "histogram" else {}
+        buckets = {"buckets": list(family.buckets)} if family.buckets else {}
         metric: Metric = families[family.name].Metric(labels=labels, **buckets)
         return metric
 

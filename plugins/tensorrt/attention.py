@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from plugins.gpu import attention, page_write
 from plugins.gpu.attention_plan import AttentionPlan, AttentionShape, plan_attention
+from plugins.gpu.device import power_of_two
 from plugins.gpu.page_plan import PagePlan, plan_page_write
 from plugins.spec import SEGMENT_FIELDS
 from plugins.tensorrt.plugin import ELEMENT, Plugin, Setting, Tensor
@@ -39,8 +40,8 @@ def _attend_plans(setting: Setting) -> Sequence[AttentionPlan]:
         plans.append(replace(plan, rows=plan.rows // 2))
     if plan.keys // 2 >= _LEAST:
         plans.append(replace(plan, keys=plan.keys // 2))
-    least = {"rows": max(_LEAST, plan.shape.group), "keys": _LEAST, "stages": 1, "warps": 4}
-    plans.append(replace(plan, **least, depth=min(plan.width, 64)))
+    rows, depth = power_of_two(plan.shape.group, _LEAST), min(plan.width, 64)
+    plans.append(replace(plan, rows=rows, keys=_LEAST, depth=depth, warps=4, stages=1))
     return list(dict.fromkeys(plans))
 
 

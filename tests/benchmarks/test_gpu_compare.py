@@ -16,6 +16,18 @@ def test_a_distance_is_relative_to_the_value_and_the_spread():
     assert distance(truth, truth) == 0
 
 
+def test_a_row_far_from_zero_is_measured_by_its_own_spread():
+    """Else the rounding of the first rows of a causal prompt would count for more than it is."""
+    truth = torch.tensor([[3.0, 4.0, 0.0], *[[0.1, -0.1, 0.1]] * 50])
+    found = truth.clone()
+    found[0, 2] += 0.01
+    assert distance(found, truth) == pytest.approx(0.01 / math.sqrt(25 / 3), rel=1e-5)
+    found = truth.clone()
+    found[9, 2] += 0.01
+    overall = math.sqrt((25 + 50 * 0.03) / 153)
+    assert distance(found, truth) == pytest.approx(0.01 / (0.1 + overall), rel=1e-5)
+
+
 def test_a_distance_does_not_depend_on_the_scale():
     truth = torch.randn(50, generator=torch.Generator().manual_seed(0))
     found = truth + 0.01

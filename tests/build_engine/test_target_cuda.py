@@ -34,7 +34,6 @@ GPU = Gpu(90, 4)
 
 BATCHES: dict[str, list[Part]] = {
     "3 rows": [(PREFILL, 30, 3)],
-    "16 rows": [(COMMIT, 60, 16)],
     "50 rows": [(PREFILL, 5, 20), (DENOISE, 25, 16), (COMMIT, 40, 14)],
 }
 # Sums of up to 96 products, in another order than the CPU kernels', over two layers.
@@ -129,11 +128,10 @@ def test_the_step_equals_the_model(
     assert not torch.equal(ours.kv_pools[1], inputs.kv_pools[1])
 
 
-@pytest.mark.parametrize("rows", [5, 33])
 def test_the_heads_equal_the_model(
-    job: Job, made: aoti.Functions, programs: aoti.Programs, interpreter: Interpreter, rows: int
+    job: Job, made: aoti.Functions, programs: aoti.Programs, interpreter: Interpreter
 ) -> None:
-    generator = torch.Generator().manual_seed(rows)
+    rows, generator = 33, torch.Generator().manual_seed(33)
     hidden = torch.randn(rows, job.config.geometry.hidden_size, generator=generator)
     labels = torch.randint(-1, 512, (rows, 4), generator=generator, dtype=torch.int32)
     draws = torch.randint(0, 1 << 30, (rows, DRAW_FIELDS), generator=generator)

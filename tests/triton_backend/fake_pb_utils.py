@@ -94,6 +94,10 @@ class Request:
     arrays: dict[str, np.ndarray]
     _parameters: dict[str, Any] = field(default_factory=dict)
     sender: Sender = field(default_factory=Sender)
+    _timeout: int = 0
+
+    def timeout(self):
+        return self._timeout
 
     def inputs(self):
         return [Tensor(name, array) for name, array in self.arrays.items()]

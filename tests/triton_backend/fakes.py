@@ -15,9 +15,11 @@ from triton_backend.core import Canvas, Generation, Request
 from triton_backend.counters import Counters
 from triton_backend.denoise import Denoising
 from triton_backend.fusion import StepLimits
+from triton_backend.host_store import HostStore
 from triton_backend.kv_cache import KvCache, KvShape, Need
 from triton_backend.needs import least_need
 from triton_backend.pack import LEAST
+from triton_backend.paging import Swapping
 from triton_backend.policy import Policy
 from triton_backend.reading import Reading
 from triton_backend.runner import DenoiseOutput, HeadOutput, StepOutput
@@ -61,7 +63,7 @@ def make_shape(pages=64, sliding=None, window=WINDOW) -> KvShape:
 
 
 def make_scheduler(
-    limits=None, pages=64, sliding=None, reuse=False, window=WINDOW, **policy
+    limits=None, pages=64, sliding=None, reuse=False, window=WINDOW, host=0, **policy
 ) -> Scheduler:
     limits = limits or make_limits()
     kv = KvCache(make_shape(pages, sliding, window), reuse)
@@ -71,7 +73,9 @@ def make_scheduler(
             return Reading(request)
         return Writing(request, decode, VOCAB, limits.max_context)
 
-    return Scheduler(limits, kv, Policy(check=True, **policy), Counters(), make_work)
+    swapping = Swapping(HostStore(host, host))
+    policy = Policy(check=True, **policy)
+    return Scheduler(limits, kv, policy, Counters(), make_work, swapping)
 
 
 def fitting_need(requests) -> Need:
@@ -171,7 +175,7 @@ class FakeRunner:
         self.contract = contract or make_contract()
         self.poison = poison
         self.steps = []
-        self._pools = {}
+        self._pools, self._host, self.moves = {}, {}, 0
 
     def create_pools(self, full_pages: int, sliding_pages: int) -> None:
         counts = {"full": full_pages, "sliding": sliding_pages}
@@ -179,6 +183,21 @@ class FakeRunner:
             name: np.zeros(count * self.contract.page_size, np.int64)
             for name, count in counts.items()
         }
+
+    def create_host_pools(self, full_pages: int, sliding_pages: int) -> None:
+        counts = {"full": full_pages, "sliding": sliding_pages}
+        self._host = {name: np.zeros((count, PAGE), np.int64) for name, count in counts.items()}
+
+    def move(self, saves, loads) -> None:
+        self.moves += len(saves) + len(loads)
+        for moves, back in ((saves, False), (loads, True)):
+            for sliding, page, slot in moves:
+                group = "sliding" if sliding else "full"
+                pool, host = self._pools[group].reshape(-1, PAGE), self._host[group]
+                if back:
+                    pool[page] = host[slot]
+                else:
+                    host[slot] = pool[page]
 
     def run(self, packed) -> StepOutput:
         self.steps.append(packed)

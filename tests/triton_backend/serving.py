@@ -18,6 +18,9 @@ class Server:
         self.scheduler = make_scheduler(**options)
         self.runner = FakeRunner()
         self.runner.create_pools(*pool_sizes(self.scheduler))
+        self.runner.create_host_pools(
+            self.scheduler.host.full.total, self.scheduler.host.full.total
+        )
         self.replies, self.steps, self.now = {}, [], 0.0
         for request in requests:
             self.add(request)
@@ -31,7 +34,9 @@ class Server:
 
     def step(self):
         self.now += 1
-        step = self.scheduler.schedule(self.now)
+        return self.finish(self.scheduler.schedule(self.now))
+
+    def finish(self, step):
         self.steps.append(step)
         for news in self.scheduler.record(step, run(self.runner, step)):
             if isinstance(news, Reply):

@@ -1,11 +1,11 @@
 """What is published adds up to what has happened, under the names that tools look for."""
 
-from collections import deque
-
 from tests.triton_backend.fakes import make_limits, make_request, make_scheduler
 from tests.triton_backend.test_scheduler import drain
-from triton_backend import metrics
+from triton_backend import metric_families
 from triton_backend.core import ErrorKind, Reply, RequestError
+from triton_backend.counters import Counters
+from triton_backend.metric_families import Family
 from triton_backend.metrics import Publisher, values
 
 
@@ -61,14 +61,14 @@ def test_numbers_follow_what_happened_and_gauges_return_to_rest():
     page = Page(scheduler)
     for key, prompt in ((1, 20), (2, 16)):
         scheduler.add(make_request(key, prompt=prompt), 0.0)
-    page.publish(deque())
+    page.publish(Counters())
     assert page["nv_trt_llm_request_metrics", "waiting"] == 2
     replies, _ = drain(scheduler)
     for reply in replies.values():
         scheduler.counters.count_reply(reply)
     scheduler.rest()
     steps = len(scheduler.counters.step_seconds)
-    page.publish(scheduler.counters.step_seconds)
+    page.publish(scheduler.counters)
     assert page["dg_steps_total", ""] == steps
     assert not scheduler.counters.step_seconds
     assert page["dg_rows_total", "prefill"] == 36
@@ -96,9 +96,9 @@ def test_ok_failed_and_cancelled_are_told_apart():
 
 def test_only_what_changed_is_sent():
     page = Page(make_scheduler())
-    page.publish(deque())
+    page.publish(Counters())
     calls = {entry: metric.calls for entry, metric in page.made.items()}
-    page.publish(deque())
+    page.publish(Counters())
     changed = {e for e, metric in page.made.items() if metric.calls != calls[e]}
     assert changed <= {("nv_trt_llm_general_metrics", "timestamp")}
 
@@ -106,10 +106,10 @@ def test_only_what_changed_is_sent():
 def test_trouble_with_the_page_is_logged_and_stops_nothing(caplog):
     page = Page(make_scheduler())
     page.publish._read = lambda: 1 / 0
-    page.publish(deque())
+    page.publish(Counters())
     assert "could not be published" in caplog.text
 
 
 def test_families_with_one_name_are_one_family():
-    families = [value for value in vars(metrics).values() if isinstance(value, metrics.Family)]
+    families = [value for value in vars(metric_families).values() if isinstance(value, Family)]
     assert len({family.name for family in families}) == len(families)

@@ -30,7 +30,8 @@ READ = ReadResult(
     entropy=np.zeros(1, np.float32),
     argmax=np.ones(1, np.int32),
 )
-COUNTS = {"executions", "fusion", "queue_ms", "execution_ms", "num_input_tokens"}
+COUNTS = {"executions", "fusion", "queue_ms", "execution_ms", "num_input_tokens",
+          "cached_tokens", "preemptions"}  # fmt: skip
 TOKENS = {"text_output", "output_ids", "num_output_tokens"}
 ENDED = {"finish_reason", "denoising_steps", "tokens_per_execution", "draft"}
 
@@ -141,10 +142,10 @@ def test_an_empty_chunk_adds_nothing_to_what_a_client_joins():
 
 def test_a_read_has_its_slots_and_nothing_of_a_generation():
     arrays = read()
-    slots = {"log_probs", "probs", "label_mass", "entropy", "argmax"}
+    slots = {"log_probs", "probs", "label_mass", "entropy", "argmax", "counts"}
     assert set(arrays) == COUNTS | {f"slot_{name}" for name in slots}
     assert arrays["fusion"].tolist() == [b"split: budget"]
-    assert arrays["slot_probs"] is READ.probs
+    assert (arrays["slot_probs"] == READ.probs).all()
 
 
 def test_answers_come_with_questions_only():

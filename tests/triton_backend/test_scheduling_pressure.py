@@ -93,6 +93,63 @@ def test_eight_of_the_longest_prompts_on_pages_for_three_are_all_served():
     check_answers(replies)
 
 
+# Swapping
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+def test_with_host_memory_nothing_is_computed_twice_and_answers_are_the_same(reuse):
+    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2)]
+    lone = [Server(request) for request in asked]
+    server = Server(*asked, pages=11, sliding=30, host=16, reuse=reuse)
+    replies = server.drain()
+    assert replies[2].preemptions == 1
+    check_answers(replies)
+    for one in lone:
+        one.drain()
+    rows = [sum(one.counters.rows.values()) for one in (server, *lone)]
+    assert rows[0] == rows[1] + rows[2]
+    assert server.counters.swapped_pages > 0
+
+
+def test_host_memory_that_is_full_means_computing_again():
+    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2)]
+    server = Server(*asked, pages=11, sliding=30, host=1)
+    check_answers(server.drain())
+    assert server.counters.preemptions == 1
+    assert server.counters.swapped_pages == 0
+
+
+def preempted(**options):
+    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2)]
+    server = Server(*asked, pages=11, sliding=30, host=16, **options)
+    while not server.counters.preemptions:
+        server.step()
+    return server
+
+
+def test_a_swapped_request_that_is_cancelled_leaves_its_slots():
+    server = preempted()
+    assert server.scheduler.host.full.num_used
+    assert server.scheduler.cancel(2, server.now).error.kind is ErrorKind.CANCELLED
+    assert not server.scheduler.host.full.num_used
+    server.drain()
+
+
+@pytest.mark.parametrize("kind", ["saves", "loads"])
+def test_copies_that_a_failed_step_was_to_make_are_not_relied_upon(kind):
+    """Neither pages that were to go out with it, nor pages that were to come back."""
+    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2, 3)]
+    server = Server(*asked, pages=11, sliding=30, host=16)
+    while True:
+        step = server.scheduler.schedule(server.now)
+        if getattr(step, kind):
+            break
+        server.finish(step)
+    lost = server.scheduler.fail(step, RequestError("request", "failed"))
+    assert len(lost) < 3
+    check_answers(server.drain())
+
+
 # Priorities, fairness, patience
 
 

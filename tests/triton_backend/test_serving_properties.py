@@ -105,10 +105,12 @@ def test_every_request_gets_its_lone_answer_once_and_every_page_comes_back(
         limits,
         pages=need.full + data.draw(st.integers(0, 30)),
         sliding=need.sliding + data.draw(st.integers(0, 30)),
+        host=(host := data.draw(st.sampled_from([0, 4, 40]))),
         **policy,
     )
     runner = FakeRunner()
     runner.create_pools(*pool_sizes(scheduler))
+    runner.create_host_pools(host, host)
     arrivals = {r.key: data.draw(st.integers(0, 4)) for r in asked}
     cancels = data.draw(st.dictionaries(st.sampled_from(asked), st.integers(0, 6), max_size=2))
     replies = []

@@ -18,6 +18,7 @@ from triton_backend.loop import MOST_FAILURES
 OUTPUTS = {
     "slot_log_probs", "slot_probs", "slot_label_mass", "slot_entropy", "slot_argmax",
     "executions", "fusion", "queue_ms", "execution_ms", "num_input_tokens",
+    "slot_counts", "cached_tokens", "preemptions",
 }  # fmt: skip
 
 

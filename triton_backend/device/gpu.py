@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from build_engine.contract import EngineContract
@@ -27,6 +30,32 @@ def gpu_for(contract: EngineContract) -> torch.device:
     return device
 
 
-def new_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream of its own, which library calls want instead of the default one."""
+def new_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """A stream of its own, which libraries want instead of the default one; a CPU has none."""
+    if device.type != "cuda":
+        return None
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def running_on(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """Work that is enqueued meanwhile goes to the stream, whatever thread enqueues it."""
+    if stream is None:
+        yield
+    else:
+        with torch.cuda.stream(stream):
+            yield
+
+
+def stream_handle(device: torch.device) -> int:
+    """The current stream as C libraries take it."""
+    if device.type != "cuda":
+        return 0
+    handle: int = torch.cuda.current_stream(device).cuda_stream
+    return handle
+
+
+def settle(device: torch.device) -> None:
+    """Waits for what is enqueued on the current stream."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()

@@ -6,8 +6,6 @@ pools written in place or rows to be stored, `lanes`, heads in parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +16,7 @@ from build_engine import bindings
 from build_engine.contract import EngineContract
 from triton_backend.device import padding
 from triton_backend.device.executor import Executor
-from triton_backend.device.gpu import new_stream
+from triton_backend.device.gpu import new_stream, running_on, settle
 from triton_backend.device.padding import Arrays, Calls
 from triton_backend.device.pools import Pools
 from triton_backend.device.staging import DTYPES, Gathering, Staging
@@ -41,9 +39,9 @@ class DeviceRunner:
         self._whole = bindings.dynamic_sizes(contract.limits, contract.page_size)
         self._step = bindings.signatures(contract)[bindings.STEP]
         self._staging = {name: Staging(self._device) for name in bindings.FUNCTIONS}
-        self._stream = new_stream(self._device) if self._device.type == "cuda" else None
+        self._stream = new_stream(self._device)
         self._pools: Pools | None = None
-        with self._running():
+        with running_on(self._stream):
             self._zeros = torch.zeros(
                 (self._most["soft"], contract.geometry.hidden_size),
                 dtype=DTYPES[contract.dtype],
@@ -68,7 +66,7 @@ class DeviceRunner:
         """
         pages = {bindings.FULL_PAGES: full_pages, bindings.SLIDING_PAGES: sliding_pages}
         self._pools = None
-        with self._running():
+        with running_on(self._stream):
             self._pools = Pools(self.contract, self._step, pages, self._device)
 
     def _created(self) -> Pools:
@@ -83,7 +81,7 @@ class DeviceRunner:
     def hidden(self, packed: PackedStep) -> Tensor:
         """Normed hidden states of the step's output rows, padded; writes the KV pools."""
         pools = self._created()
-        with self._running():
+        with running_on(self._stream):
             arrays = padding.step_arrays(packed, self._plan(packed), self._most)
             staged = self._staging[bindings.STEP].put({**arrays, **pools.places(packed)})
             given = {**staged, **pools.tensors, "soft": self._soft(packed)}
@@ -98,7 +96,7 @@ class DeviceRunner:
         plan = self._plan(packed)
         reads, denoised = sum(plan.reads), sum(plan.denoised)
         read = drawn = None
-        with self._running():
+        with running_on(self._stream):
             if reads:
                 arrays = padding.head_arrays(packed, plan, self._most)
                 rows, count = hidden[:reads], len(packed.label_ids)
@@ -107,8 +105,7 @@ class DeviceRunner:
                 arrays = padding.denoise_arrays(packed, plan)
                 rows, count = hidden[reads : reads + denoised], len(packed.temperature)
                 drawn = self._head(bindings.DENOISE, rows, arrays, plan.denoised, count)
-            if self._stream is not None:
-                self._stream.synchronize()
+            settle(self._device)
         return StepOutput(
             None if read is None else _labels(read.arrays(), packed.label_ids.shape[1]),
             None if drawn is None else DenoiseOutput(**drawn.arrays()),
@@ -135,15 +132,6 @@ class DeviceRunner:
         taken = LEAST + sum(len(part) for part in packed.soft_parts)
         parts = [self._zeros[:LEAST], *packed.soft_parts, self._zeros[: rows - taken]]
         return torch.cat(parts)
-
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        """On the runner's own stream, whatever thread calls."""
-        if self._stream is None:
-            yield
-        else:
-            with torch.cuda.stream(self._stream):
-                yield
 
 
 def _labels(found: dict[str, Any], columns: int) -> HeadOutput:

@@ -15,7 +15,7 @@ from build_engine import bindings
 from build_engine.contract import EngineContract
 from triton_backend.device import tensorrt_library
 from triton_backend.device.executor import Tensors
-from triton_backend.device.gpu import gpu_for, new_stream
+from triton_backend.device.gpu import gpu_for, new_stream, running_on
 from triton_backend.device.graphs import Graphs, call_key
 from triton_backend.device.tensorrt_library import Library
 from triton_backend.device.tensorrt_plan import Memory, Plan
@@ -68,7 +68,7 @@ class TensorRTExecutor:
         size = max(plan.workspace_bytes for plan in self._plans.values())
         own = size if self._library.captures else 0
         memory = Memory(torch.empty(max(own, 1), dtype=torch.uint8, device=self.device))
-        with torch.cuda.stream(new_stream(self.device)):
+        with running_on(new_stream(self.device)):
             for name, plan in self._plans.items():
                 cache = caches.get(name)
                 config = tensorrt_library.make_runtime_config(

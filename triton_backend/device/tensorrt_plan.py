@@ -14,6 +14,7 @@ from build_engine.bindings import Signature
 from build_engine.errors import EngineError
 from triton_backend.device import tensorrt_library
 from triton_backend.device.executor import Tensors
+from triton_backend.device.gpu import settle, stream_handle
 from triton_backend.device.graphs import Bound
 from triton_backend.device.plan_checks import check_alias, check_profiles, check_tensors
 from triton_backend.device.shapes import Profile, choose_profile, output_shapes
@@ -44,7 +45,8 @@ class _Execution:
     outputs: Tensors
 
     def __call__(self) -> Tensors:
-        if not self.context.execute_async_v3(torch.cuda.current_stream().cuda_stream):
+        device = next(iter(self.outputs.values())).device
+        if not self.context.execute_async_v3(stream_handle(device)):
             raise EngineError(f"{self.name} failed on the GPU: {self.library.why()}.")
         return self.outputs
 
@@ -91,10 +93,10 @@ class Plan:
         context = tensorrt_library.make_context(
             self._library, self._engine, self._memory.place, self._config
         )
-        stream = torch.cuda.current_stream()
-        if not context.set_optimization_profile_async(profile, stream.cuda_stream):
+        device = self._memory.block.device
+        if not context.set_optimization_profile_async(profile, stream_handle(device)):
             raise EngineError(f"{self._name}: profile {profile} is refused: {self._library.why()}.")
-        stream.synchronize()
+        settle(device)
         return context
 
     def _profile_for(self, inputs: Mapping[str, Tensor]) -> int:
@@ -116,9 +118,11 @@ class Plan:
         shapes = output_shapes(
             self._signature, {name: tuple(values.shape) for name, values in inputs.items()}
         )
+        assert self._memory is not None
+        device = self._memory.block.device
         return {
             binding.name: torch.empty(
-                shapes[binding.name], dtype=DTYPES[binding.dtype], device="cuda"
+                shapes[binding.name], dtype=DTYPES[binding.dtype], device=device
             )
             for binding in self._signature.outputs
             if bindings.pool_of(binding.name) is None

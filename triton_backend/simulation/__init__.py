@@ -1,1 +1,1 @@
-"""Serving in simulated time: the scheduler and KV cache as they serve, a cost model for an engine."""
+"""Serving in simulated time: the scheduler and KV cache that serve, a cost model for an engine."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from triton_backend.simulation.setting import Model
 
@@ -42,7 +43,7 @@ class Lengths:
     median: float
     sigma: float
 
-    def draw(self, random: np.random.Generator, count: int) -> np.ndarray[tuple[int], np.dtype]:
+    def draw(self, random: np.random.Generator, count: int) -> NDArray[np.int64]:
         """So many lengths, at least 1."""
         drawn = random.lognormal(math.log(self.median), self.sigma, count)
         return np.maximum(drawn.astype(np.int64), 1)
@@ -90,7 +91,7 @@ def synthetic(
 def _drawn(
     workload: Workload,
     model: Model,
-    times: np.ndarray[tuple[int], np.dtype],
+    times: NDArray[np.float64],
     random: np.random.Generator,
 ) -> Iterator[Arrival]:
     count, width = len(times), model.canvas

@@ -28,9 +28,7 @@ class FleetOfWorkers:
         fleet, model, reuse = setting.fleet, setting.model, setting.prefix_cache
         self._setting = setting
         self._maker = TaskMaker(model)
-        self.prefill = [
-            Worker(model, setting.prefill_policy, reuse) for _ in range(fleet.prefill)
-        ]
+        self.prefill = [Worker(model, setting.prefill_policy, reuse) for _ in range(fleet.prefill)]
         self.others = [Worker(model, setting.policy, reuse) for _ in range(fleet.others)]
         self._overflows = fleet.placement is Placement.HYBRID
         self._pending: deque[Job] = deque()

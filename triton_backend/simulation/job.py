@@ -44,7 +44,7 @@ class Job:
             tokens += model.canvas * len(steps)
         # Unlike any other request's from its own first token on.
         shared = arrival.shared if arrival.group else 0
-        own = (-1 - key,) + blanks(tokens - shared - 1) if tokens > shared else ()
+        own = (-1 - key, *blanks(tokens - shared - 1)) if tokens > shared else ()
         self.ids = (arrival.group,) * shared + own
 
     @property

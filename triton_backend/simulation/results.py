@@ -81,9 +81,7 @@ def summarise(
         most_running=max(one.most_running for one in usage),
         busy=sum(one.busy for one in usage) / seconds / len(workers),
         kv_mean=sum(one.page_seconds for one in usage) / seconds / pages,
-        kv_most=max(
-            worker.usage.most_pages / worker.kv.shape.full_pages for worker in workers
-        ),
+        kv_most=max(worker.usage.most_pages / worker.kv.shape.full_pages for worker in workers),
         preemptions=sum(one.preemptions for one in counters),
         cached=sum(one.prefix_tokens for one in counters) / started if started else 0.0,
         steps=sum(one.executions for one in counters),

@@ -84,7 +84,7 @@ class SimulatedWork:
         del self._left[place]
         self.done = not self._left
         if self._chained and not self.done:
-            self.context_ids += self._part.token_ids
+            self.context_ids += blanks(len(self._part.token_ids))
         return [Piece(self.request, canvas, self._steps[canvas], (), (), (), "")]
 
     def _place(self, canvas: int) -> int:

@@ -131,11 +131,12 @@ class Worker:
             if task.last is None:
                 self._context_is_there(task)
                 task.last = end
-        elif task.owed and segment.committed + len(segment.token_ids) >= len(task.request.prompt_ids):
+        elif task.owed and segment.committed + len(segment.token_ids) >= len(
+            task.request.prompt_ids
+        ):
             self._context_is_there(task)
         if task.last is not None:
-            if end - task.last > self.usage.largest_gap:
-                self.usage.largest_gap = end - task.last
+            self.usage.largest_gap = max(self.usage.largest_gap, end - task.last)
             task.last = end
 
     def _context_is_there(self, task: Task) -> None:
