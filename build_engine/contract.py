@@ -17,6 +17,8 @@ from build_engine.errors import EngineError
 
 FORMAT_VERSION = 2
 CONTRACT_FILE = "config.json"
+PROFILE_FILE = "profile.json"
+"""What `make profile` adds to an engine; no build writes it, and a rebuild takes it away."""
 SLIDING = "sliding_attention"
 FULL = "full_attention"
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from build_engine.contract import CONTRACT_FILE, EngineContract
+from build_engine.contract import CONTRACT_FILE, PROFILE_FILE, EngineContract
 from build_engine.errors import EngineError
 from build_engine.exchange import replace_directory
 from build_engine.json_file import read_json
@@ -67,7 +67,7 @@ def _check_replaceable(output: Path) -> None:
 
 
 def _written(output: Path) -> set[str]:
-    """Names of the files that a build wrote into a directory; none where there is no engine."""
+    """Names of the files of an engine, its profile among them; none where there is no engine."""
     try:
         contract = read_json(output / CONTRACT_FILE)
     except EngineError:
@@ -75,7 +75,7 @@ def _written(output: Path) -> set[str]:
     files = contract.get("files")
     if "format_version" not in contract or not isinstance(files, dict):
         return set()
-    return {CONTRACT_FILE, *files}
+    return {CONTRACT_FILE, PROFILE_FILE, *files}
 
 
 def _lock(directory: Path) -> int:

@@ -30,6 +30,10 @@ class AcceptRule(Protocol):
         """Mask [W] of accepted positions, at least one of them true."""
         ...
 
+    def eased(self, effort: float) -> AcceptRule:
+        """The rule for a share of the steps: it accepts as much at a time as that needs."""
+        ...
+
 
 @dataclass(frozen=True)
 class EntropyBound:
@@ -49,6 +53,9 @@ class EntropyBound:
         accepted[order] = total - ascending <= ascending.dtype.type(self.bound)
         return accepted
 
+    def eased(self, effort: float) -> EntropyBound:
+        return EntropyBound(self.bound / effort)
+
 
 @dataclass(frozen=True)
 class ConfidenceThreshold:
@@ -63,6 +70,9 @@ class ConfidenceThreshold:
         accepted = statistics.confidence >= self.threshold
         accepted[np.argmax(statistics.confidence)] = True
         return accepted
+
+    def eased(self, effort: float) -> ConfidenceThreshold:
+        return ConfidenceThreshold(self.threshold * effort)
 
 
 @dataclass(frozen=True)
@@ -82,3 +92,6 @@ class ConfidenceFactor:
         accepted = np.zeros(len(order), np.bool_)
         accepted[order] = np.logical_and.accumulate(within)
         return accepted
+
+    def eased(self, effort: float) -> ConfidenceFactor:
+        return ConfidenceFactor(self.factor / effort)

@@ -19,7 +19,8 @@ class ServeConfig:
 
     `kv_cache_pages` (of the full-attention layers) and `kv_cache_bytes` (of both groups) size the
     KV cache, so at most one is given; `kv_sliding_pages` are those of the sliding layers;
-    `prefix_cache` keeps the keys and values of earlier prompts for later ones;
+    `prefix_cache` keeps the keys and values of earlier prompts for later ones; `host_kv_bytes` of
+    host memory keep those of preempted requests, which otherwise are computed again;
     `max_step_tokens` is the rows of one execution, within what the engine was built for;
     `prefill` to `check_invariants` are those of `triton_backend.policy`;
     `max_queue_size` requests may wait for their first execution; `threads` 0 keeps the default;
@@ -32,6 +33,7 @@ class ServeConfig:
     kv_cache_bytes: int = 0
     kv_sliding_pages: int = 0
     prefix_cache: bool = True
+    host_kv_bytes: int = 0
     max_step_tokens: int = 0
     fusion: bool = True
     prefill: str = "chunked"
@@ -40,6 +42,7 @@ class ServeConfig:
     queue_timeout: float = 0.0
     fairness: bool = False
     strict_order: bool = True
+    slo_seconds: float = 0.0
     check_invariants: bool = False
     max_queue_size: int = 1024
     threads: int = 0
@@ -57,6 +60,7 @@ class ServeConfig:
             queue_timeout=self.queue_timeout,
             fair=self.fairness,
             strict=self.strict_order,
+            slo_seconds=self.slo_seconds,
             check=self.check_invariants,
         )
 
@@ -151,6 +155,7 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "kv_cache_bytes": _read_count,
     "kv_sliding_pages": _read_count,
     "prefix_cache": _read_switch,
+    "host_kv_bytes": _read_count,
     "max_step_tokens": _read_count,
     "fusion": _read_switch,
     "prefill": _read_prefill,
@@ -159,6 +164,7 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "queue_timeout": _read_seconds,
     "fairness": _read_switch,
     "strict_order": _read_switch,
+    "slo_seconds": _read_seconds,
     "check_invariants": _read_switch,
     "max_queue_size": _read_least_one,
     "threads": _read_count,

@@ -81,7 +81,8 @@ class Generation:
 
     `start_ids` open the first canvas, noise behind them; `pinned` are its positions that keep
     their given token. The text ends before the first stop id, the first of the stop words, or
-    after `max_tokens`.
+    after `max_tokens`. `effort_floor` is the least share of its denoising steps that it may be
+    held to when the server is overloaded.
     """
 
     max_tokens: int
@@ -93,6 +94,7 @@ class Generation:
     pinned: tuple[int, ...] = ()
     stream: bool = False
     drafts: bool = False
+    effort_floor: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -200,13 +202,18 @@ class Piece:
 
 @dataclass(frozen=True)
 class Written:
-    """A whole generation; `steps` counts the denoising steps of each canvas."""
+    """A whole generation; `steps` counts the denoising steps of each canvas.
+
+    `effort` is the least share of the asked steps that it was held to, 1 if the server was not
+    overloaded.
+    """
 
     token_ids: tuple[int, ...]
     log_probs: tuple[float, ...]
     text: str
     finish_reason: FinishReason
     steps: tuple[int, ...]
+    effort: float = 1.0
 
 
 @dataclass

@@ -5,7 +5,7 @@ Semantics: transformers' generation for DiffusionGemma. Steps count up here; the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ Ids = NDArray[np.int64]
 class Denoising:
     """How a canvas is denoised: the checkpoint's generation_config, with what a request changed.
 
-    `greedy` takes the most likely token as candidate instead of a draw.
+    `greedy` takes the most likely token as candidate instead of a draw. `step_cap` ends a canvas
+    earlier than its schedule of `max_steps`, 0 does not.
     """
 
     seed: int
@@ -34,6 +35,18 @@ class Denoising:
     stability_threshold: int
     confidence_threshold: float
     greedy: bool = False
+    step_cap: int = 0
+
+    def eased(self, effort: float) -> Denoising:
+        """The same with a share of the steps: accepting more, and content with less, in between."""
+        if effort == 1:
+            return self
+        return replace(
+            self,
+            step_cap=max(1, round(self.max_steps * effort)),
+            rule=self.rule.eased(effort),
+            confidence_threshold=self.confidence_threshold / effort,
+        )
 
     def temperature(self, step: int) -> np.float32:
         """Temperature of step 0, 1, ...: linear from t_max down, rounded as the oracle rounds."""
@@ -102,7 +115,7 @@ def step(
         log_probs=output.log_prob,
         entropy=output.entropy,
         soft=output.soft,
-        finished=stop or state.steps + 1 == denoising.max_steps,
+        finished=stop or state.steps + 1 >= (denoising.step_cap or denoising.max_steps),
     )
 
 

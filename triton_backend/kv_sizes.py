@@ -48,6 +48,13 @@ def sliding_pages(full: int, contract: EngineContract, limits: StepLimits) -> in
     return min(full, round(requests * (behind + canvas)) + step)
 
 
+def host_slots(config: ServeConfig, contract: EngineContract, shape: KvShape) -> tuple[int, int]:
+    """Slots of host memory for pages of the full and of the sliding group, in the pools' ratio."""
+    pools = contract.pool_bytes(shape.full_pages, shape.sliding_pages)
+    share = config.host_kv_bytes / max(pools, 1)
+    return int(shape.full_pages * share), int(shape.sliding_pages * share)
+
+
 def sequence_bytes(contract: EngineContract, tokens: int) -> tuple[int, int]:
     """Bytes that a context of so many tokens takes, and that it would with one group of pages."""
     size = contract.page_size

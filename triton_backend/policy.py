@@ -27,6 +27,8 @@ class Policy:
     one as if it had come p * `ageing_seconds` later, so it cannot be held back for ever.
     `queue_timeout` 0 lets requests wait as long as it takes. `fair` serves the tenant first that
     has had the fewest tokens. `strict` never starts a request before one that came earlier.
+    With `slo_seconds`, generations get fewer denoising steps when that is what it takes to answer
+    within so many seconds; 0 never does.
     """
 
     fusion: bool = True
@@ -36,6 +38,7 @@ class Policy:
     queue_timeout: float = 0.0
     fair: bool = False
     strict: bool = True
+    slo_seconds: float = 0.0
     check: bool = False
 
 

@@ -16,12 +16,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from build_engine.contract import CONTRACT_FILE, EngineContract, file_sha256
+from build_engine.contract import (
+    CONTRACT_FILE,
+    PROFILE_FILE,
+    EngineContract,
+    file_sha256,
+)
 from build_engine.errors import EngineError
 from triton_backend.cost_model import CostModel, Curve, prefers_swap
 from triton_backend.kv_cache import Sequence
 
-PROFILE_FILE = "profile.json"
 FORMAT_VERSION = 1
 _CURVES = ("layers", "denoise", "read")
 

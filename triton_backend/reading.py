@@ -23,6 +23,11 @@ class Reading:
     request: Request
     found: dict[int, ReadResult] = field(default_factory=dict)
     states: dict[int, CanvasState] = field(default_factory=dict)
+    effort: float = 1.0
+
+    @property
+    def share_done(self) -> float:
+        return len(self.found) / len(self.request.canvases)
 
     @property
     def context_ids(self) -> tuple[int, ...]:

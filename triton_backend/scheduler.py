@@ -21,9 +21,11 @@ from triton_backend.core import (
     StepResult,
 )
 from triton_backend.counters import Counters
+from triton_backend.denoise import CanvasState
 from triton_backend.filling import Filling
 from triton_backend.fusion import Room, StepLimits
 from triton_backend.kv_cache import KvCache
+from triton_backend.load_control import LoadControl
 from triton_backend.needs import least_need
 from triton_backend.paging import Paging, Swapping
 from triton_backend.policy import Policy
@@ -61,6 +63,7 @@ class Scheduler:
         paging = Paging(kv, self._running, self._waiting, counters, budget, swapping)
         self._filling = Filling(limits, policy, self._running, self._waiting, paging)
         self._made = StepBuilder(Room.of(limits))
+        self._control = LoadControl(policy.slo_seconds) if policy.slo_seconds else None
 
     @property
     def num_waiting(self) -> int:
@@ -123,6 +126,8 @@ class Scheduler:
 
     def schedule(self, now: float) -> Step:
         """The next execution; gives pages to the requests in it, changes no progress."""
+        if self._control is not None:
+            self._control.choose((*self._running, *self._waiting), now)
         self._made = self._filling.fill(now)
         assert self._made.segments, "requests are here, and none of them can run"
         return self._made.step()
@@ -130,6 +135,8 @@ class Scheduler:
     def record(self, step: Step, result: StepResult) -> list[Piece | Reply]:
         """Brings every request of a step up to date; what its client is told, replies last."""
         self.counters.count_step(step, result)
+        if self._control is not None:
+            self._observe(self._control, step, result)
         self._drop_scratch()
         news: list[Piece | Reply] = []
         for segment, found in zip(step.segments, result.results, strict=True):
@@ -171,6 +178,13 @@ class Scheduler:
                 self._running.remove(progress)
                 progress.drop(self.kv)
                 self._waiting.add(progress)
+
+    def _observe(self, control: LoadControl, step: Step, result: StepResult) -> None:
+        control.observe(sum(len(segment.token_ids) for segment in step.segments), result)
+        for segment, found in zip(step.segments, result.results, strict=True):
+            if segment.denoising is not None and isinstance(found, CanvasState) and found.finished:
+                if not segment.denoising.step_cap:
+                    control.observe_canvas(found.steps, segment.denoising.max_steps)
 
     def _members(self, step: Step) -> list[Progress]:
         return [self._running[key] for key in dict.fromkeys(s.key for s in step.segments)]

@@ -17,14 +17,16 @@ from triton_backend.counters import Counters
 from triton_backend.execute import run
 from triton_backend.fusion import StepLimits
 from triton_backend.generation_defaults import load_defaults
+from triton_backend.host_store import HostStore
 from triton_backend.kv_cache import KvCache, KvShape
-from triton_backend.kv_sizes import check_memory, choose_shape
+from triton_backend.kv_sizes import check_memory, choose_shape, host_slots
 from triton_backend.limits import request_limits, step_limits
 from triton_backend.loop import EngineLoop
 from triton_backend.memory import available_bytes
 from triton_backend.metric_families import Family
 from triton_backend.metrics import Metric, Publisher, values
 from triton_backend.outbox import Outbox
+from triton_backend.paging import Swapping
 from triton_backend.parse import Parser
 from triton_backend.reading import Reading
 from triton_backend.runner import Runner, RunnerOptions
@@ -74,6 +76,9 @@ def open_service(config: ServeConfig, make_metric: MakeMetric) -> Service:
     check_vocabulary(directory, contract, tokenizer.vocab_size)
     runner = open_runner(directory, contract, _runner_options(config))
     runner.create_pools(shape.full_pages, shape.sliding_pages)
+    slots = host_slots(config, contract, shape)
+    if any(slots):
+        runner.create_host_pools(*slots)
     defaults = load_defaults(directory)
     parser = Parser(request_limits(contract, limits, shape), tokenizer, defaults)
     outbox = Outbox()
@@ -96,9 +101,12 @@ def _start_loop(
     make_metric: MakeMetric,
     make_work: MakeWork,
 ) -> EngineLoop:
+    slots = host_slots(config, runner.contract, shape)
+
     def scheduler() -> Scheduler:
         kv = KvCache(shape, config.prefix_cache)
-        return Scheduler(limits, kv, config.policy, Counters(), make_work)
+        swapping = Swapping(HostStore(*slots))
+        return Scheduler(limits, kv, config.policy, Counters(), make_work, swapping)
 
     def execute(step: Step) -> StepResult:
         return run(runner, step)

@@ -31,6 +31,14 @@ class CanvasPart:
 class Work(Protocol):
     """Canvases over a context; `record` alone changes it."""
 
+    effort: float
+    """Share of the asked denoising steps that its canvases get from now on."""
+
+    @property
+    def share_done(self) -> float:
+        """How much of it is done, 0 to 1; its order among others is all that counts."""
+        ...
+
     @property
     def context_ids(self) -> tuple[int, ...]:
         """The tokens whose keys and values every pending canvas needs; it may grow."""

@@ -36,6 +36,11 @@ class Writing:
         self._steps: list[int] = []
         self._finish: FinishReason | None = None
         self._state = self._new_canvas()
+        self.effort = self._least_effort = 1.0
+
+    @property
+    def share_done(self) -> float:
+        return len(self._transcript.token_ids) / self.generation.max_tokens
 
     @property
     def context_ids(self) -> tuple[int, ...]:
@@ -55,7 +60,14 @@ class Writing:
             return None
         ids = self._transcript.token_ids
         log_probs = tuple(self._log_probs[: len(ids)])
-        return Written(ids, log_probs, self._transcript.text, self._finish, tuple(self._steps))
+        return Written(
+            ids,
+            log_probs,
+            self._transcript.text,
+            self._finish,
+            tuple(self._steps),
+            self._least_effort,
+        )
 
     def wants(self, canvas: int) -> bool:
         return not self.done and canvas == len(self._steps)
@@ -66,7 +78,9 @@ class Writing:
     def part(self, canvas: int) -> CanvasPart:
         assert canvas == len(self._steps), "canvases are written in order"
         ids: Any = self._state.ids  # an array is as good as a tuple here, and takes no time
-        return CanvasPart(ids, denoising=self.generation.denoising, state=self._state)
+        self._least_effort = min(self._least_effort, self.effort)
+        denoising = self.generation.denoising.eased(self.effort)
+        return CanvasPart(ids, denoising=denoising, state=self._state)
 
     def record(self, canvas: int, result: ReadResult | CanvasState) -> list[Piece]:
         assert isinstance(result, CanvasState), "a generation has no slots to read"

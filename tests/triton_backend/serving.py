@@ -1,5 +1,7 @@
 """A scheduler over the fake runner, to be driven step by step, and what its answers must be."""
 
+from dataclasses import replace
+
 from tests.triton_backend.fakes import (
     FakeRunner,
     given_log_probs,
@@ -36,9 +38,13 @@ class Server:
         self.now += 1
         return self.finish(self.scheduler.schedule(self.now))
 
-    def finish(self, step):
+    def finish(self, step, seconds=None):
+        """Runs a step, as if it took so long."""
         self.steps.append(step)
-        for news in self.scheduler.record(step, run(self.runner, step)):
+        result = run(self.runner, step)
+        if seconds is not None:
+            result = replace(result, seconds=seconds)
+        for news in self.scheduler.record(step, result):
             if isinstance(news, Reply):
                 assert news.request.key not in self.replies
                 self.replies[news.request.key] = news

@@ -1,5 +1,9 @@
 """What is published adds up to what has happened, under the names that tools look for."""
 
+import re
+
+import pytest
+
 from tests.triton_backend.fakes import make_limits, make_request, make_scheduler
 from tests.triton_backend.test_scheduler import drain
 from triton_backend import metric_families
@@ -83,6 +87,44 @@ def test_numbers_follow_what_happened_and_gauges_return_to_rest():
     assert len(observed) == page["dg_steps_total", ""]
 
 
+def test_waits_and_first_results_are_observed_once_each():
+    scheduler = make_scheduler()
+    page = Page(scheduler)
+    request = make_request(1, canvases=3)
+    scheduler.add(request, 0.0)
+    replies, _ = drain(scheduler)
+    counters = scheduler.counters
+    counters.count_reply(replies[1])
+    counters.first_seconds.append(0.5)
+    for _ in range(2):
+        page.publish(counters)
+    assert page.made["dg_queue_seconds", ""].observed == [replies[1].timing.queue]
+    assert page.made["dg_first_result_seconds", ""].observed == [0.5]
+    assert page["dg_read_canvases_total", ""] == 3
+
+
+FAMILIES = [value for value in vars(metric_families).values() if isinstance(value, Family)]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_names_follow_prometheus_conventions(family):
+    """Base units, `_total` for counters alone; TensorRT-LLM's names are as they are."""
+    assert re.fullmatch(r"[a-z][a-z0-9_]*[a-z0-9]", family.name)
+    assert re.fullmatch(r"([a-z][a-z0-9_]*)?", family.label)
+    assert family.help and not family.help.endswith(".")
+    assert (family.kind == "histogram") == bool(family.buckets)
+    assert list(family.buckets) == sorted(set(family.buckets))
+    if family.name.startswith("nv_trt_llm_"):
+        return
+    assert family.name.startswith("dg_")
+    assert (family.kind == "counter") == family.name.endswith("_total")
+    assert not re.search(
+        r"_(ms|minutes|kb|mb|count|sum|bucket)(_total)?$", family.name
+    )
+    if family.kind == "histogram":
+        assert family.name.endswith("_seconds")
+
+
 def test_ok_failed_and_cancelled_are_told_apart():
     counters = make_scheduler().counters
     request = make_request(1)
@@ -111,5 +153,4 @@ def test_trouble_with_the_page_is_logged_and_stops_nothing(caplog):
 
 
 def test_families_with_one_name_are_one_family():
-    families = [value for value in vars(metric_families).values() if isinstance(value, Family)]
-    assert len({family.name for family in families}) == len(families)
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from triton_backend.core import FinishReason, Piece, Reply, SplitReason, Timing,
 from triton_backend.parse import Parsed
 from triton_backend.questions import parse_questions
 from triton_backend.reads import ReadResult
+from triton_backend.request_fields import Treatment
+from triton_backend.trace import parse_traceparent
 
 CONFIG = Path(__file__).parents[2] / "model_repo" / "diffusion_gemma" / "config.pbtxt"
 KINDS = {
@@ -146,6 +149,52 @@ def test_a_read_has_its_slots_and_nothing_of_a_generation():
     assert set(arrays) == COUNTS | {f"slot_{name}" for name in slots}
     assert arrays["fusion"].tolist() == [b"split: budget"]
     assert (arrays["slot_probs"] == READ.probs).all()
+
+
+def test_slots_of_several_canvases_come_in_order_with_their_counts():
+    other = replace(
+        READ, probs=np.array([[0.1, 0.9], [0.5, 0.5]], np.float32),
+        log_probs=np.ones((2, 2), np.float32), label_mass=np.zeros(2, np.float32),
+        entropy=np.ones(2, np.float32), argmax=np.array([3, 4], np.int32),
+    )  # fmt: skip
+    request = make_request(0, canvases=2)
+    questions = [
+        *parse_questions('{"a": {"type": "noul", "instructions": "?"}}'),
+        *parse_questions('{"b": {"type": "noul", "instructions": "?"}}'),
+        *parse_questions('{"c": {"type": "noul", "instructions": "?"}}'),
+    ]
+    arrays = outputs.final(Reply(request, reads=(READ, other)), Parsed(request, tuple(questions)))
+    assert arrays["slot_counts"].tolist() == [1, 2]
+    assert arrays["slot_probs"][:, 0] == pytest.approx([0.75, 0.1, 0.5])
+    assert arrays["slot_argmax"].tolist() == [1, 3, 4]
+    found = json.loads(arrays["answers"][0])
+    assert [found[name]["noul"] for name in "abc"] == pytest.approx([0.75, 0.1, 0.5])
+
+
+def test_every_token_of_the_prompt_is_counted_those_of_single_canvases_too():
+    request = make_request(0, prompt=6, canvases=2)
+    canvases = tuple(replace(one, prompt_ids=(1, 2)) for one in request.canvases)
+    request = replace(request, canvases=canvases)
+    arrays = outputs.final(Reply(request, reads=(READ, READ)), Parsed(request))
+    assert arrays["num_input_tokens"].tolist() == [10]
+
+
+def test_times_and_trace_are_shown_when_asked_for():
+    request = make_request(0)
+    timing = Timing(queue=0.25, kv_wait=0.125, prefill=0.5, denoise=1.0, execution=1.25)
+    reply = Reply(request, reads=(READ,), timing=timing, preemptions=2, cached_tokens=16)
+    trace = parse_traceparent(f"00-{'1' * 32}-{'2' * 16}-01")
+    asked = Treatment(timing=True, trace=trace)
+    arrays = outputs.final(reply, Parsed(request, treatment=asked), sending=0.0625)
+    assert json.loads(arrays["timing_ms"][0]) == {
+        "queue": 250, "kv_wait": 125, "prefill": 500, "denoise": 1000, "execution": 1250,
+        "send": 62.5,
+    }  # fmt: skip
+    assert arrays["traceparent"].tolist() == [trace.traceparent.encode()]
+    assert (arrays["preemptions"].tolist(), arrays["cached_tokens"].tolist()) == ([2], [16])
+    assert {"timing_ms", "traceparent"} == set(arrays) - set(read())
+    for name in ("timing_ms", "traceparent"):
+        assert (str(arrays[name].dtype), arrays[name].ndim) == declared()[name]
 
 
 def test_answers_come_with_questions_only():

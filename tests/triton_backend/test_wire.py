@@ -104,6 +104,61 @@ def test_a_refusal_keeps_its_words_and_its_code_through_both_models(models, mode
 
 
 @pytest.mark.parametrize("model", ["engine", "plain"])
+def test_options_of_a_request_may_be_parameters_through_both_models(models, model):
+    trace = f"00-{'1' * 32}-{'2' * 16}-01"
+    given = models.ask(
+        model, inputs(), return_timing=True, queue_timeout_ms=0.5e6, traceparent=trace
+    ).numpy()
+    assert json.loads(given["timing_ms"][0])["send"] > 0
+    assert given["traceparent"][0].decode() == trace
+    error = models.ask(model, inputs(), queue_timeout_ms=-0.5).error()
+    assert error.message().startswith("queue_timeout_ms is -0.5, allowed are")
+
+
+@pytest.mark.parametrize("model", ["engine", "plain"])
+def test_the_requests_own_timeout_reaches_the_queue_through_both_models(models, model, monkeypatch):
+    taken = []
+    loop = models.engine._service.loop
+    submit = loop.submit
+    monkeypatch.setattr(loop, "submit", lambda request, client: taken.append(request)
+                        or submit(request, client))  # fmt: skip
+    request = Request(inputs(), _timeout=2_500_000)
+    getattr(models, model).execute([request])
+    assert not request.sender.only().has_error()
+    assert taken[0].queue_timeout == 2.5
+
+
+@pytest.mark.parametrize("model", ["engine", "plain"])
+def test_a_fault_of_ours_in_a_trace_is_logged_with_its_ids_and_a_clients_fault_is_not(
+    models, model, monkeypatch, caplog
+):
+    trace = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+    assert models.ask(model, inputs(slots=ints(9, 0)), **trace).has_error()
+    assert not caplog.records
+    monkeypatch.setattr(models.engine._service.loop, "_execute", lambda _: 1 / 0)
+    assert models.ask(model, inputs(), **trace).error().code() == "internal"
+    assert f"trace_id={'1' * 32} span_id={'2' * 16}" in caplog.text
+    caplog.clear()
+    assert models.ask(model, inputs()).has_error()
+    assert "trace_id" not in caplog.text
+
+
+def test_the_way_to_a_first_result_is_observed_once_a_request(models):
+    seconds = models.engine._service.loop.counters.first_seconds
+    observed = []
+    # Publishing empties the deque, so what is appended is kept here.
+    client = type("Kept", (), {"append": lambda _, value: observed.append(value)})()
+    models.engine._service.loop.counters.first_seconds = client
+    try:
+        models.ask("engine", inputs())
+        models.ask("engine", inputs(slots=ints(9, 0)))
+    finally:
+        models.engine._service.loop.counters.first_seconds = seconds
+    assert len(observed) == 1
+    assert observed[0] > 0
+
+
+@pytest.mark.parametrize("model", ["engine", "plain"])
 def test_a_parameter_of_any_type_is_refused_by_name(models, model):
     for value in (0.5, None, "x"):
         error = models.ask(model, inputs(), temperature=value).error()

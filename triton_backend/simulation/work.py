@@ -35,7 +35,7 @@ def part_of(width: int) -> CanvasPart:
 class SimulatedWork:
     """`steps` of each canvas over `context_ids`; with `chained` ones each joins the context."""
 
-    __slots__ = ("_chained", "_left", "_part", "_steps", "context_ids", "done", "request")
+    __slots__ = ("_chained", "_left", "_part", "_steps", "context_ids", "done", "effort", "request")
 
     def __init__(
         self,
@@ -48,11 +48,17 @@ class SimulatedWork:
         self.request = request
         self.context_ids = context_ids
         self.done = False
+        self.effort = 1.0
         self._part = part_of(width)
         self._steps = steps
         self._chained = chained
-        # By canvas: steps to come.
-        self._left = list(enumerate(steps))
+        # Canvases that are not done, and their steps so far.
+        self._left = [(canvas, 0) for canvas in range(len(steps))]
+
+    @property
+    def share_done(self) -> float:
+        """Of its canvases."""
+        return 1 - len(self._left) / len(self._steps)
 
     @property
     def reads(self) -> tuple[ReadResult, ...]:
@@ -68,24 +74,26 @@ class SimulatedWork:
     def pending(self) -> Iterator[int]:
         return iter([index for index, _ in (self._left[:1] if self._chained else self._left)])
 
-    def part(self, _: int) -> CanvasPart:
+    def part(self, canvas: int) -> CanvasPart:
+        assert canvas < len(self._steps), "there is no such canvas"
         return self._part
 
     def finish(self) -> None:
         """Nothing of it is wanted any more."""
         self.done = True
 
-    def record(self, canvas: int, _: ReadResult | CanvasState) -> list[Piece]:
+    def record(self, canvas: int, result: ReadResult | CanvasState) -> list[Piece]:
+        del result  # There are no numbers in it.
         place = 0 if self._chained else self._place(canvas)
-        index, left = self._left[place]
-        if left > 1:
-            self._left[place] = index, left - 1
+        steps = self._left[place][1] + 1
+        if steps < self._steps[canvas] * self.effort:
+            self._left[place] = canvas, steps
             return []
         del self._left[place]
         self.done = not self._left
         if self._chained and not self.done:
             self.context_ids += blanks(len(self._part.token_ids))
-        return [Piece(self.request, canvas, self._steps[canvas], (), (), (), "")]
+        return [Piece(self.request, canvas, steps, (), (), (), "")]
 
     def _place(self, canvas: int) -> int:
         return next(n for n, (index, _) in enumerate(self._left) if index == canvas)
