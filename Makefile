@@ -15,7 +15,8 @@ SERVE_ENGINE := --engine "$(ENGINE)" $(SERVER_FLAG)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine serve demo generate test check size parity accuracy bench-read \
-	bench-generate load onnx-parity rtx-engine kernels-check gpu-check gpu-bench clean
+	bench-generate bench-scheduler bench-fanout bench-mixed load onnx-parity rtx-engine \
+	kernels-check gpu-check gpu-bench profile simulate clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -59,7 +60,17 @@ bench-read: setup ## one read against transformers, with a report
 	@$(PYTHON_BIN) -m benchmarks.bench_read
 bench-generate: setup ## generation against transformers, with a report
 	@$(PYTHON_BIN) -m benchmarks.bench_generate
+bench-scheduler: setup ## host time of one execution's decisions, 256 live requests
+	@$(PYTHON_BIN) -m benchmarks.bench_scheduler
+bench-fanout: setup ## 20 questions about one state, together and apart
+	@$(PYTHON_BIN) -m benchmarks.bench_fanout
+bench-mixed: setup ## reads beside generations in an open loop, by policy
+	@$(PYTHON_BIN) -m benchmarks.bench_mixed
 load: engine ## perf_analyzer against a server
 	@$(PYTHON_BIN) -m benchmarks.load $(SERVE_ENGINE)
+profile: engine ## measure ENGINE's step times on this machine into its profile.json
+	@$(PYTHON_BIN) -m triton_backend.profile --engine "$(ENGINE)"
+simulate: setup ## serving simulated: budgets, placements, prefill; tables and docs/simulation.md
+	@$(PYTHON_BIN) -m triton_backend.simulate --report docs
 clean: ## engines, caches and reports; keeps .venv
 	@rm -rf engines .cache reports build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -22,7 +22,8 @@ class ServeConfig:
     `prefix_cache` keeps the keys and values of earlier prompts for later ones; `host_kv_bytes` of
     host memory keep those of preempted requests, which otherwise are computed again;
     `max_step_tokens` is the rows of one execution, within what the engine was built for;
-    `prefill` to `check_invariants` are those of `triton_backend.policy`;
+    `prefill` to `check_invariants` are those of `triton_backend.policy`; `step_seconds` instead of
+    `token_budget` takes the budget whose executions last no longer, by the engine's profile;
     `max_queue_size` requests may wait for their first execution; `threads` 0 keeps the default;
     `kernel_cache` is a directory where TensorRT-RTX keeps the kernels it compiles here;
     `cuda_graphs` lets TensorRT engines replay executions that recur.
@@ -38,6 +39,7 @@ class ServeConfig:
     fusion: bool = True
     prefill: str = "chunked"
     token_budget: int = 0
+    step_seconds: float = 0.0
     ageing_seconds: float = 30.0
     queue_timeout: float = 0.0
     fairness: bool = False
@@ -84,6 +86,8 @@ def parse_config(parameters: Mapping[str, str]) -> ServeConfig:
     config = ServeConfig(**{name: _READERS[name](name, text) for name, text in parameters.items()})
     if config.kv_cache_pages and config.kv_cache_bytes:
         raise ConfigError("Parameters kv_cache_pages and kv_cache_bytes are both set; give one.")
+    if config.token_budget and config.step_seconds:
+        raise ConfigError("Parameters token_budget and step_seconds are both set; give one.")
     return config
 
 
@@ -160,6 +164,7 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "fusion": _read_switch,
     "prefill": _read_prefill,
     "token_budget": _read_count,
+    "step_seconds": _read_seconds,
     "ageing_seconds": _read_seconds,
     "queue_timeout": _read_seconds,
     "fairness": _read_switch,

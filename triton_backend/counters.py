@@ -34,6 +34,7 @@ class Counters:
     read_canvases: int = 0
     written_tokens: int = 0
     written_canvases: int = 0
+    limited: int = 0
     preemptions: int = 0
     swapped_pages: int = 0
     expired: int = 0
@@ -82,6 +83,7 @@ class Counters:
         if reply.written is not None:
             self.written_tokens += len(reply.written.token_ids)
             self.written_canvases += len(reply.written.steps)
+            self.limited += reply.written.effort < 1
         if reply.split is None:
             self.fused += 1
         else:

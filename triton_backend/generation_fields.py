@@ -9,7 +9,15 @@ from triton_backend.denoise import Denoising
 from triton_backend.fields import Inputs
 from triton_backend.generation_defaults import GenerationDefaults
 from triton_backend.limits import RequestLimits
-from triton_backend.options import DENOISING, Range, check_unused, option, shown, temperature
+from triton_backend.options import (
+    DENOISING,
+    EFFORT_FLOOR,
+    Range,
+    check_unused,
+    option,
+    shown,
+    temperature,
+)
 
 MAX_STOP_WORDS = 64
 MAX_STOP_BYTES = 1 << 14
@@ -81,6 +89,7 @@ def read_generation(
         pinned=pinned,
         stream=stream,
         drafts=drafts,
+        effort_floor=option(inputs, "effort_floor", EFFORT_FLOOR, 0.0),
     )
 
 

@@ -47,9 +47,15 @@ OUTCOMES = Family("dg_requests_total", "counter", "Requests by how they ended", 
 READS = Family("dg_read_canvases_total", "counter", "Canvases of finished reads")
 TOKENS = Family("dg_generated_tokens_total", "counter", "Tokens of finished generations")
 CANVASES = Family("dg_generated_canvases_total", "counter", "Canvases of finished generations")
+LIMITED = Family(
+    "dg_limited_generations_total",
+    "counter",
+    "Generations held to fewer denoising steps than asked, under load",
+)
 PREEMPTIONS = Family(
     "dg_preemptions_total", "counter", "Times a running request gave its KV pages to another"
 )
+SWAPPED = Family("dg_swapped_pages_total", "counter", "KV pages copied to host memory")
 EXPIRED = Family("dg_queue_timeouts_total", "counter", "Requests that waited too long to start")
 PREFIXES = Family(
     "dg_prefix_lookups_total",

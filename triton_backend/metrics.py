@@ -19,6 +19,7 @@ from triton_backend.metric_families import (
     GENERAL,
     KV_WAIT_SECONDS,
     KV_WAITS,
+    LIMITED,
     OUTCOMES,
     PAGES,
     PREEMPTIONS,
@@ -33,6 +34,7 @@ from triton_backend.metric_families import (
     SPLIT,
     STEP_SECONDS,
     STEPS,
+    SWAPPED,
     TOKENS,
     Family,
 )
@@ -126,7 +128,9 @@ def _totals(counters: Counters) -> dict[Family, Mapping[str, float]]:
         READS: {"": counters.read_canvases},
         TOKENS: {"": counters.written_tokens},
         CANVASES: {"": counters.written_canvases},
+        LIMITED: {"": counters.limited},
         PREEMPTIONS: {"": counters.preemptions},
+        SWAPPED: {"": counters.swapped_pages},
         EXPIRED: {"": counters.expired},
         PREFIXES: {"hit": counters.prefix_hits, "miss": counters.prefix_misses},
         PREFIX_TOKENS: {

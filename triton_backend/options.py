@@ -42,6 +42,9 @@ DENOISING = {
 TEMPERATURE = Range(0.01, 10)
 """What `temperature` may be besides 0."""
 
+EFFORT_FLOOR = Range(0, 1)
+"""The least share of the denoising steps that an overloaded server may allow."""
+
 NEUTRAL: dict[str, tuple[tuple[float, ...], str]] = {
     "top_k": ((0, -1), "draws are from the whole vocabulary"),
     "top_p": ((0, 1), "draws are from the whole vocabulary"),
@@ -65,7 +68,9 @@ REFUSED = {
 }
 """Options that are only accepted empty."""
 
-WRITING = ("max_tokens", "canvas_length", "stream", "stop_words", "temperature", "pinned")
+WRITING = (
+    "max_tokens", "canvas_length", "stream", "stop_words", "temperature", "pinned", "effort_floor",
+)  # fmt: skip
 SHOWN = ("return_log_probs", "return_drafts", "exclude_input_in_output")
 NAMES = (*DENOISING, *WRITING, *SHOWN, *NEUTRAL, *REFUSED)
 """Every option; all are inputs of their own."""

@@ -88,6 +88,7 @@ def _written(reply: Reply, written: Written, log_probs: bool) -> Arrays:
         "finish_reason": _text(written.finish_reason.value),
         "denoising_steps": np.array(written.steps, np.int32),
         "tokens_per_execution": np.array([len(written.token_ids) / reply.executions], np.float32),
+        "effort": np.array([written.effort], np.float32),
         "draft": np.array([False]),
     }
     if log_probs:

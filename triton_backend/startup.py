@@ -11,6 +11,7 @@ from pathlib import Path
 
 from build_engine.contract import EngineContract, load_contract
 from build_engine.errors import EngineError
+from triton_backend.choices import Choices, choose
 from triton_backend.config import ServeConfig
 from triton_backend.core import Request, Step, StepResult
 from triton_backend.counters import Counters
@@ -69,6 +70,7 @@ def open_service(config: ServeConfig, make_metric: MakeMetric) -> Service:
     contract = load_contract(directory)
     limits = step_limits(contract, config.max_step_tokens)
     _check_budget(contract, limits)
+    choices = choose(config, directory, contract, limits)
     shape = choose_shape(config, contract, limits)
     if pools_in_host_memory(contract):
         check_memory(contract, shape, available_bytes())
@@ -83,7 +85,7 @@ def open_service(config: ServeConfig, make_metric: MakeMetric) -> Service:
     parser = Parser(request_limits(contract, limits, shape), tokenizer, defaults)
     outbox = Outbox()
     make_work = work_maker(tokenizer, contract)
-    loop = _start_loop(config, runner, limits, shape, outbox, make_metric, make_work)
+    loop = _start_loop(config, choices, runner, limits, shape, outbox, make_metric, make_work)
     return Service(parser, loop, outbox, Watch(loop))
 
 
@@ -94,6 +96,7 @@ def _runner_options(config: ServeConfig) -> RunnerOptions:
 
 def _start_loop(
     config: ServeConfig,
+    choices: Choices,
     runner: Runner,
     limits: StepLimits,
     shape: KvShape,
@@ -105,8 +108,8 @@ def _start_loop(
 
     def scheduler() -> Scheduler:
         kv = KvCache(shape, config.prefix_cache)
-        swapping = Swapping(HostStore(*slots))
-        return Scheduler(limits, kv, config.policy, Counters(), make_work, swapping)
+        swapping = Swapping(HostStore(*slots), choices.prefers_swap)
+        return Scheduler(limits, kv, choices.policy, Counters(), make_work, swapping)
 
     def execute(step: Step) -> StepResult:
         return run(runner, step)

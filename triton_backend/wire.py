@@ -79,10 +79,11 @@ class TritonClient:
         if reply.error is not None:
             self.refuse(reply.error)
             return
-        assert self.parsed is not None
-        self._observe_first()
-        arrays = outputs.final(reply, self.parsed, time.monotonic() - reply.made)
-        _send(self._sender, pb_utils.InferenceResponse(_tensors(arrays)))
+        try:
+            self._answer(reply)
+        except Exception as error:  # noqa: BLE001 - without a final response it waits for ever
+            _log.exception("an answer could not be sent")
+            self.refuse(RequestError("answer", "is not sent", repr(error), ErrorKind.INTERNAL))
 
     def refuse(self, error: RequestError) -> None:
         """Sends an error, which is final; a fault of ours in a trace is logged with its ids."""
@@ -97,6 +98,12 @@ class TritonClient:
     def is_cancelled(self) -> bool:
         cancelled: bool = self._sender.is_cancelled()
         return cancelled
+
+    def _answer(self, reply: Reply) -> None:
+        assert self.parsed is not None
+        self._observe_first()
+        arrays = outputs.final(reply, self.parsed, time.monotonic() - reply.made)
+        _send(self._sender, pb_utils.InferenceResponse(_tensors(arrays)))
 
     def _observe_first(self) -> None:
         if self._arrived is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import urllib.request
 from typing import Any
 
@@ -206,6 +208,13 @@ def test_generate_takes_isolated_questions(server: Server) -> None:
         found = json.load(response)
     assert json.loads(found["answers"]).keys() == ASKED.keys()
     assert found["slot_counts"] == [1] * len(ASKED)
+
+
+def test_the_example_client_shows_every_answer_and_what_it_took(server: Server) -> None:
+    command = [sys.executable, "-m", "examples.clients.fan_out", "--url", server.grpc_url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    for shown in ("a refund", "department", "canvases: 15", "prompt: ", '"send": '):
+        assert shown in done.stdout
 
 
 def test_sixty_questions_are_one_request(client: triton.InferenceServerClient) -> None:

@@ -181,7 +181,7 @@ def test_the_metrics_count_the_prompt_once_and_each_commit(
         phase: counted(server, before, f'dg_rows_total{{model="{MODEL}",phase="{phase}"')
         for phase in ("prefill", "commit", "denoise")
     }
-    assert rows["prefill"] == final["num_input_tokens"][0]
+    assert rows["prefill"] == final["num_input_tokens"][0] - final["cached_tokens"][0]
     written = final["num_output_tokens"][0]
     assert counted(server, before, "dg_generated_tokens_total") == written
     assert counted(server, before, "dg_generated_canvases_total") == len(final["denoising_steps"])

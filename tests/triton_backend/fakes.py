@@ -10,6 +10,7 @@ import numpy as np
 
 from build_engine.contract import EngineContract, Geometry, Limits
 from plugins.spec import COMMITTED, FIRST_ROW, PHASE, ROW_COUNT, TABLE_ROW, Phase
+from tests.triton_backend.hashing import VOCAB, canvas_state, mix, prefix_hashes, row_outputs
 from triton_backend.accept import EntropyBound
 from triton_backend.core import Canvas, Generation, Request
 from triton_backend.counters import Counters
@@ -28,8 +29,6 @@ from triton_backend.writing import Writing
 
 PAGE = 4
 WINDOW = 8
-VOCAB = 97
-_MASK = (1 << 61) - 1
 
 
 def make_contract(**limits) -> EngineContract:
@@ -124,32 +123,6 @@ def make_request(key, prompt=8, width=4, canvases=1) -> Request:
     return Request(
         key, prompt_ids, tuple(make_canvas(width, seed=key + n) for n in range(canvases))
     )
-
-
-def mix(*values: int) -> int:
-    state = 1469598103
-    for value in values:
-        state = (state * 1000003 + int(value) + 7) & _MASK
-    return state
-
-
-def prefix_hashes(prompt_ids) -> list[int]:
-    hashes, state = [], 0
-    for position, token in enumerate(prompt_ids):
-        state = mix(state, token, position)
-        hashes.append(state)
-    return hashes
-
-
-def row_outputs(state: int, labels) -> tuple[list[float], float, float, int]:
-    """Label logits, log-sum-exp, entropy and argmax that belong to a hash."""
-    logits = [(mix(state, label) % 4001) / 1000 - 2 if label >= 0 else -np.inf for label in labels]
-    return logits, 6 + (state % 1000) / 1000, (state % 777) / 100, state % VOCAB
-
-
-def canvas_state(prompt, canvas_ids, slot: int) -> int:
-    """The hash of a canvas row that sees a prefix (its hashes, position for position)."""
-    return mix(*prompt, *canvas_ids, slot)
 
 
 def lone_log_probs(request: Request, canvas: int = 0) -> np.ndarray:

@@ -1,9 +1,12 @@
 """Many canvases in one request: split where the counts say, or refused with both numbers."""
 
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.triton_backend.asking import refused as refused_generation
 from tests.triton_backend.test_parse import LIMITS, PARSER, TOKENIZER, VOCAB, inputs, ints, parse
@@ -66,6 +69,32 @@ def test_every_canvas_is_denoised_by_the_same_rule():
     steps = {"max_denoising_steps": ints(3), "seed": np.array([5], np.uint64)}
     found = {canvas.denoising for canvas in parse({**many(), **steps}).request.canvases}
     assert [(one.max_steps, one.seed) for one in found] == [(3, 5)]
+
+
+@st.composite
+def canvases(draw):
+    ids = draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=9))
+    places = draw(st.permutations(range(len(ids))))
+    slots = places[: draw(st.integers(1, min(len(ids), 6)))]
+    own = draw(st.lists(st.integers(0, VOCAB - 1), max_size=5))
+    return ids, slots, [[n, n + 1, -1] for n in range(len(slots))], own
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(canvases(), min_size=1, max_size=6))
+def test_each_canvas_is_what_it_would_be_alone(given_canvases):
+    ids, slots, labels, owns = ([*part] for part in zip(*given_canvases, strict=True))
+    made = {
+        "canvas_ids": ids, "slots": slots, "label_ids": labels, "question_ids": owns
+    }  # fmt: skip
+    joined = {name: np.array([*chain(*parts)], np.int32) for name, parts in made.items()}
+    counts = {"canvas_lengths": ids, "slot_counts": slots, "question_lengths": owns}
+    counted = {name: ints(*map(len, parts)) for name, parts in counts.items()}
+    found = parse(inputs(**joined, **counted)).request.canvases
+    for canvas, (one, places, table_, own) in zip(found, given_canvases, strict=True):
+        alone = inputs(canvas_ids=ints(*one), slots=ints(*places), label_ids=table(*table_))
+        assert replace(canvas, prompt_ids=()) == parse(alone).request.canvases[0]
+        assert canvas.prompt_ids == tuple(own)
 
 
 BAD = [

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from tests.triton_backend.fakes import make_limits, make_request, make_scheduler
+from tests.triton_backend.fakes import make_generation, make_limits, make_request, make_scheduler
 from tests.triton_backend.test_scheduler import drain
 from triton_backend import metric_families
-from triton_backend.core import ErrorKind, Reply, RequestError
+from triton_backend.core import ErrorKind, FinishReason, Reply, RequestError, Written
 from triton_backend.counters import Counters
 from triton_backend.metric_families import Family
 from triton_backend.metrics import Publisher, values
@@ -103,6 +103,14 @@ def test_waits_and_first_results_are_observed_once_each():
     assert page["dg_read_canvases_total", ""] == 3
 
 
+def test_generations_held_to_fewer_steps_are_counted():
+    counters = make_scheduler().counters
+    for effort in (1.0, 0.5):
+        written = Written((1,), (0.0,), "x", FinishReason.STOP, (1,), effort)
+        counters.count_reply(Reply(make_generation(0), written=written, executions=1))
+    assert (counters.limited, counters.written_canvases) == (1, 2)
+
+
 FAMILIES = [value for value in vars(metric_families).values() if isinstance(value, Family)]
 
 
@@ -118,9 +126,7 @@ def test_names_follow_prometheus_conventions(family):
         return
     assert family.name.startswith("dg_")
     assert (family.kind == "counter") == family.name.endswith("_total")
-    assert not re.search(
-        r"_(ms|minutes|kb|mb|count|sum|bucket)(_total)?$", family.name
-    )
+    assert not re.search(r"_(ms|minutes|kb|mb|count|sum|bucket)(_total)?$", family.name)
     if family.kind == "histogram":
         assert family.name.endswith("_seconds")
 

@@ -32,13 +32,15 @@ RANGES = [
     ("accept_factor", "rule.factor", 0, 1e6, -0.1, 1.1e6),
     ("max_tokens", "max_tokens", 1, 197, 0, 198),
     ("canvas_length", "canvas_length", 1, 32, 0, 33),
+    ("effort_floor", "effort_floor", 0, 1, -0.1, 1.1),
 ]
 WHOLE = ("max_denoising_steps", "stability_threshold", "max_tokens", "canvas_length")
 ROOM = {"t_min": {"t_max": real(10)}, "t_max": {"t_min": real(0)}}
 
 
 def found_at(generation, where):
-    owner = generation if where in ("max_tokens", "canvas_length") else generation.denoising
+    own = ("max_tokens", "canvas_length", "effort_floor")
+    owner = generation if where in own else generation.denoising
     for name in where.split("."):
         owner = getattr(owner, name)
     return owner

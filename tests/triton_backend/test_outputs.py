@@ -25,7 +25,7 @@ KINDS = {
     "TYPE_STRING": "object",
     "TYPE_BOOL": "bool",
 }
-WRITTEN = Written((7, 8, 9), (-0.5, -0.25, -1.0), "안녕!", FinishReason.STOP, (4, 2))
+WRITTEN = Written((7, 8, 9), (-0.5, -0.25, -1.0), "안녕!", FinishReason.STOP, (4, 2), 0.25)
 READ = ReadResult(
     log_probs=np.zeros((1, 2), np.float32),
     probs=np.array([[0.75, 0.25]], np.float32),
@@ -36,7 +36,7 @@ READ = ReadResult(
 COUNTS = {"executions", "fusion", "queue_ms", "execution_ms", "num_input_tokens",
           "cached_tokens", "preemptions"}  # fmt: skip
 TOKENS = {"text_output", "output_ids", "num_output_tokens"}
-ENDED = {"finish_reason", "denoising_steps", "tokens_per_execution", "draft"}
+ENDED = {"effort", "finish_reason", "denoising_steps", "tokens_per_execution", "draft"}
 
 
 def written(log_probs=False, stream=False):
@@ -90,6 +90,7 @@ def test_a_written_reply_has_tokens_text_and_counts():
     assert arrays["finish_reason"][0] == b"stop"
     assert arrays["executions"].tolist() == [6]
     assert arrays["tokens_per_execution"].tolist() == [0.5]
+    assert arrays["effort"].tolist() == [0.25]
     assert (arrays["queue_ms"].tolist(), arrays["execution_ms"].tolist()) == ([250], [500])
     assert arrays["draft"].tolist() == [False]
 

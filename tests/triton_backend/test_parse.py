@@ -117,6 +117,7 @@ GENERATION_ONLY = {
     "stop_words": text(b"x"),
     "temperature": np.array([0.7]),
     "pinned": ints(0),
+    "effort_floor": np.array([0.5]),
     "return_log_probs": np.array([True]),
     "return_drafts": np.array([True]),
 }

@@ -143,6 +143,15 @@ def test_a_fault_of_ours_in_a_trace_is_logged_with_its_ids_and_a_clients_fault_i
     assert "trace_id" not in caplog.text
 
 
+@pytest.mark.parametrize("model", ["engine", "plain"])
+def test_an_answer_that_cannot_be_shaped_is_an_error_not_a_silence(models, model, monkeypatch):
+    outputs = importlib.import_module("triton_backend.outputs")
+    monkeypatch.setattr(outputs, "final", lambda *_: 1 / 0)
+    error = models.ask(model, inputs()).error()
+    assert error.code() == "internal"
+    assert "answer is not sent, ZeroDivisionError" in error.message()
+
+
 def test_the_way_to_a_first_result_is_observed_once_a_request(models):
     seconds = models.engine._service.loop.counters.first_seconds
     observed = []

@@ -6,6 +6,7 @@ pools written in place or rows to be stored, `lanes`, heads in parts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,11 @@ from torch import Tensor
 
 from build_engine import bindings
 from build_engine.contract import EngineContract
+from triton_backend.core import Transfer
 from triton_backend.device import padding
 from triton_backend.device.executor import Executor
 from triton_backend.device.gpu import new_stream, running_on, settle
+from triton_backend.device.host_pools import HostPools
 from triton_backend.device.padding import Arrays, Calls
 from triton_backend.device.pools import Pools
 from triton_backend.device.staging import DTYPES, Gathering, Staging
@@ -41,6 +44,7 @@ class DeviceRunner:
         self._staging = {name: Staging(self._device) for name in bindings.FUNCTIONS}
         self._stream = new_stream(self._device)
         self._pools: Pools | None = None
+        self._host: HostPools | None = None
         with running_on(self._stream):
             self._zeros = torch.zeros(
                 (self._most["soft"], contract.geometry.hidden_size),
@@ -68,6 +72,22 @@ class DeviceRunner:
         self._pools = None
         with running_on(self._stream):
             self._pools = Pools(self.contract, self._step, pages, self._device)
+
+    def create_host_pools(self, full_pages: int, sliding_pages: int) -> None:
+        """Allocate as many pages of each group in host memory; `create_pools` comes first.
+
+        Raises:
+            EngineError: the memory is not to be had.
+        """
+        slots = {False: full_pages, True: sliding_pages}
+        self._host = HostPools(self.contract, self.pools, slots)
+
+    @torch.inference_mode()
+    def move(self, saves: Sequence[Transfer], loads: Sequence[Transfer]) -> None:
+        """Copies pages to host memory, then pages back from it."""
+        assert self._host is not None, "create_host_pools comes first"
+        with running_on(self._stream):
+            self._host.move(saves, loads)
 
     def _created(self) -> Pools:
         assert self._pools is not None, "create_pools comes first"

@@ -22,7 +22,7 @@ RUN = "tests.plugins.tensorrt.execution.run_chain"
 PREFILL, DENOISE, COMMIT = Phase
 LAST = 9  # tactic; there are fewer
 WHOLE, LONG = Load(256, 4096, 32), Load(16, 64, 128)
-"""Many rows, and few rows over contexts that are long for spans of 32."""
+"""Contexts of one span of 32 positions, and of several."""
 
 # As for the kernels called by torch: tests/plugins/gpu.
 TOLERANCE = {
