@@ -82,7 +82,9 @@ class Api:
                 report(f"build {name}: {phase_name}")
 
             def step_complete(self, phase_name: str, step: int) -> bool:
-                report(f"build {name}: {phase_name}, {step + 1} of {steps[phase_name]}")
+                # Phases of one name may overlap, and an exception here would cancel the build.
+                of = f" of {steps[phase_name]}" if phase_name in steps else ""
+                report(f"build {name}: {phase_name}, {step + 1}{of}")
                 return True
 
             def phase_finish(self, phase_name: str) -> None:

@@ -40,6 +40,7 @@ class Filling:
         tokens = self._budget if chunked else self._limits.max_tokens
         self._made = StepBuilder(Room.of(self._limits, tokens))
         self._urgent(now)
+        self._paging.put_first(self._made)
         if prefill is Prefill.FIRST:
             self._prompts(now)
         self._canvases()
@@ -85,9 +86,10 @@ class Filling:
         """Prompts as units that are not divided, unless the engine takes no more at once."""
         growing, starting = [], self._starting(now)
         for progress in self._growing():
-            if progress.commits:
+            # A commit before it may have taken its pages.
+            if progress.is_running and progress.commits:
                 self._extend(progress)
-            else:
+            elif progress.is_running:
                 growing.append(progress)
         units = [*growing, *self._waiting]
 
@@ -157,9 +159,11 @@ class Filling:
         reason = split_reason(part, own, positions, room, self._limits, enabled)
         if own and (chunk := min(own, room.tokens)) and room.segments:
             # The prompt's part can be divided, so it takes what there is even without its canvas.
-            if not self._paging.branch_tokens(progress, index, chunk, self._made):
+            taken = self._paging.branch_tokens(progress, index, chunk, self._made)
+            if taken:
+                self._made.add(progress.branch_segment(index, taken))
+            if taken < chunk:
                 return SplitReason.PAGES
-            self._made.add(progress.branch_segment(index, chunk))
         if reason is None and not self._add_canvas(progress, index, part):
             return SplitReason.PAGES
         return reason

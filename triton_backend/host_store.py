@@ -51,8 +51,7 @@ class HostStore:
     def load(self, swapped: Swapped, sequence: Sequence, kv: KvCache) -> list[Transfer]:
         """Brings a context back into a sequence that may hold its beginning already.
 
-        What has to be copied before the next execution; ask `kv.can` for the pages first. The
-        slots are taken again after `settle`.
+        What has to be copied before the next execution; ask `kv.can_restore` first.
         """
         known = len(sequence.full)
         kv.restore(sequence, swapped.computed, swapped.first)
@@ -64,7 +63,7 @@ class HostStore:
             Transfer(True, sequence.sliding[n], swapped.sliding[n - swapped.first])
             for n in range(max(known, swapped.first), len(sequence.sliding))
         ]
-        self._returned.append(swapped)
+        self.retire(swapped)
         return moves
 
     def drop(self, swapped: Swapped) -> None:
@@ -72,8 +71,12 @@ class HostStore:
         self.full.release(swapped.full)
         self.sliding.release(swapped.sliding)
 
+    def retire(self, swapped: Swapped) -> None:
+        """Forgets a context after the step that is being made, whose copies its slots are in."""
+        self._returned.append(swapped)
+
     def settle(self) -> None:
-        """The copies of the last step are done: the slots that were read are free."""
+        """The copies of the last step are done: the slots that were in them are free."""
         for swapped in self._returned:
             self.drop(swapped)
         self._returned.clear()

@@ -37,6 +37,10 @@ class Need(NamedTuple):
     full: int
     sliding: int
 
+    def less(self, other: Need) -> Need:
+        """What is left of it without another one."""
+        return Need(self.full - other.full, self.sliding - other.sliding)
+
 
 class Pages(NamedTuple):
     """A segment's rows of both block tables; NO_PAGE where the sliding group holds none."""
@@ -160,7 +164,8 @@ class KvCache:
         self.sliding.release(pages.sliding)
 
     def advance(self, sequence: Sequence, ids: Ids, tokens: int) -> None:
-        """`tokens` more positions of a sequence are written; `ids` are those of all of it.
+        """`tokens` more positions of a sequence are written; `ids` are those of all of it, of
+        no use to a private one.
 
         Its whole pages become known to the prefix cache, those of the sliding layers that no
         later row sees are let go.
@@ -170,23 +175,24 @@ class KvCache:
             self._share(sequence, ids)
         # Counted from the last whole page, where a branch begins.
         whole = sequence.computed // self.shape.page_size * self.shape.page_size
-        first = max(whole - self.shape.behind, 0) // self.shape.page_size
-        if first > sequence.first:
-            passed = sequence.sliding[sequence.first : first]
-            self.sliding.release(reversed(passed))
-            sequence.sliding[sequence.first : first] = [NO_PAGE] * len(passed)
-            sequence.first = first
-            sequence.changed()
+        self._pass(sequence, max(whole - self.shape.behind, 0) // self.shape.page_size)
+
+    def can_restore(self, sequence: Sequence, computed: int, first: int) -> bool:
+        """Whether a sequence could go on from `computed` positions that it had before, with the
+        sliding group's pages from `first` on; lets go of those before it already."""
+        self._pass(sequence, min(first, len(sequence.sliding)))
+        pages, known = pages_for(computed, self.shape.page_size), len(sequence.full)
+        return self.can(Need(pages - known, pages - max(known, first)))
 
     def restore(self, sequence: Sequence, computed: int, first: int) -> None:
-        """Gives a sequence pages for what it had computed before, from page `first` on in the
-        sliding group; somebody else fills them. Ask `can` first."""
-        self.extend(sequence, computed - sequence.computed)
-        kept = max(first, sequence.first)
-        passed = [page for page in sequence.sliding[sequence.first : kept] if page != NO_PAGE]
-        self.sliding.release(reversed(passed))
-        sequence.sliding[sequence.first : kept] = [NO_PAGE] * (kept - sequence.first)
-        sequence.first, sequence.computed = kept, computed
+        """Gives it those pages; somebody else fills them. Ask `can_restore` first."""
+        known = len(sequence.full)
+        holes = max(first - known, 0)
+        count = pages_for(computed, self.shape.page_size) - known
+        pages = self._take(Need(count, count - holes))
+        sequence.full += pages.full
+        sequence.sliding += [NO_PAGE] * holes + list(pages.sliding)
+        sequence.first, sequence.computed = max(first, sequence.first), computed
         sequence.changed()
 
     def close(self, sequence: Sequence) -> None:
@@ -206,6 +212,15 @@ class KvCache:
         """The same page by page."""
         self.full.audit()
         self.sliding.audit()
+
+    def _pass(self, sequence: Sequence, first: int) -> None:
+        """Lets go of a sequence's pages before `first` in the sliding group."""
+        if first > sequence.first:
+            passed = sequence.sliding[sequence.first : first]
+            self.sliding.release(reversed(passed))
+            sequence.sliding[sequence.first : first] = [NO_PAGE] * len(passed)
+            sequence.first = first
+            sequence.changed()
 
     def _take(self, need: Need) -> Pages:
         assert self.can(need), f"{need} wanted of {self.available}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from triton_backend.core import Request
 from triton_backend.kv_cache import KvCache, KvShape, Need
 from triton_backend.page_pool import pages_for
-from triton_backend.progress import Progress
+from triton_backend.progress import Progress, widest
 
 
 def longest_context(request: Request) -> int:
@@ -18,12 +19,6 @@ def longest_context(request: Request) -> int:
     return tokens
 
 
-def _widest(request: Request) -> int:
-    if request.generation is not None:
-        return request.generation.canvas_length
-    return max(len(canvas.ids) for canvas in request.canvases)
-
-
 def least_need(request: Request, shape: KvShape) -> Need:
     """Pages without which a request cannot finish even alone, a few tokens at a time."""
     size = shape.page_size
@@ -31,16 +26,18 @@ def least_need(request: Request, shape: KvShape) -> Need:
     own = max((len(canvas.prompt_ids) for canvas in request.canvases), default=0)
     # A branch begins at the last whole page of the context.
     branch = pages_for(own + size - 1, size) if own else 0
-    scratch = pages_for(_widest(request), size)
+    scratch = pages_for(widest(request), size)
     # The window may begin and end inside a page, and the next row needs one more.
     window = pages_for(shape.behind, size) + 2
     return Need(context + branch + scratch, min(context, window) + branch + scratch)
 
 
-def pages_held(progress: Progress) -> Need:
-    """Pages that a request holds, those that others hold too among them."""
-    held = [progress.context, *progress.branches.values()]
-    return total(Need(len(one.full), len(one.sliding) - one.first) for one in held)
+def freed(members: Iterable[Progress], kv: KvCache) -> Need:
+    """Pages that would be there if these running requests gave theirs back: nobody else's."""
+    held = [one for progress in members for one in (progress.context, *progress.branches.values())]
+    full = Counter(page for one in held for page in one.full)
+    sliding = Counter(page for one in held for page in one.sliding[one.first :])
+    return Need(kv.full.num_freed(full), kv.sliding.num_freed(sliding))
 
 
 def total(needs: Iterable[Need]) -> Need:
@@ -56,5 +53,5 @@ def claim(progress: Progress, kv: KvCache, budget: int) -> Need:
     size, shape = kv.shape.page_size, kv.shape
     more = kv.needs(progress.context, progress.remaining).full
     at_once = pages_for(min(progress.remaining, budget) + shape.behind, size) + 1
-    scratch = pages_for(_widest(progress.request) + progress.next_own, size)
+    scratch = pages_for(progress.widest + progress.next_own, size)
     return Need(more + scratch, min(more, at_once) + scratch)

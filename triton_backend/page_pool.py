@@ -7,7 +7,7 @@ when a page is wanted, the least recently used before the others.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class PagePool:
@@ -91,6 +91,10 @@ class PagePool:
     def oldest_idle(self) -> int:
         """The idle page that has been of no use for longest; only while there is one."""
         return next(iter(self._idle))
+
+    def num_freed(self, releases: Mapping[int, int]) -> int:
+        """Pages that so many releases of each would leave without a holder; changes nothing."""
+        return sum(self._holders[page] == count for page, count in releases.items())
 
     def check_integrity(self) -> None:
         """Asserts that free, idle and held pages add up to all of them; cheap enough for pauses."""

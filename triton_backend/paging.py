@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from triton_backend.counters import Counters
 from triton_backend.host_store import HostStore
 from triton_backend.kv_cache import KvCache, Need, Pages, Sequence
-from triton_backend.needs import claim, pages_held, total
+from triton_backend.needs import claim, freed, total
 from triton_backend.page_pool import pages_for
 from triton_backend.progress import Progress
 from triton_backend.running import Running
@@ -45,20 +45,47 @@ class Paging:
         have yet to take, are there; requests of a lower priority make room for it."""
         sequence = self._kv.open(progress.work.context_ids, progress.request.salt)
         progress.sequence = sequence
+        cached = sequence.computed
         fits = self._has_claims(progress) or self._make_room(progress, made)
         if not (fits and self._bring_back(progress, made)):
             progress.drop(self._kv)
             self._waiting.hold_back(progress, now)
             return False
-        self._waiting.take(progress, now)
+        self._waiting.start(progress, now)
         self._running.add(progress)
-        progress.cached_tokens += sequence.computed
-        self._counters.count_prefix(sequence.computed, len(progress.work.context_ids))
+        progress.cached_tokens += cached
+        self._counters.count_prefix(cached, len(progress.work.context_ids))
         return True
+
+    def put_first(self, made: StepBuilder) -> None:
+        """Gives the best rank the page that it goes on to, while those behind it can still be
+        preempted: once their canvases are in the step, its prompt would have to wait for them."""
+        first, size = next(iter(self._running), None), self._kv.shape.page_size
+        if first is None:
+            return
+        if first.remaining:
+            self.tokens(first, min(first.remaining, size), made)
+        elif own := first.own_left(canvas := next(first.work.pending())):
+            self.branch_tokens(first, canvas, min(own, size), made)
 
     def tokens(self, progress: Progress, wanted: int, made: StepBuilder) -> int:
         """How many of the wanted positions a context gets pages for; it has them then."""
-        sequence, least = progress.context, min(wanted, self._kv.shape.page_size)
+        return self._grow(progress, progress.context, wanted, made)
+
+    def branch_tokens(self, progress: Progress, canvas: int, wanted: int, made: StepBuilder) -> int:
+        """The same for the part of the prompt that belongs to a canvas alone."""
+        return self._grow(progress, progress.branch(canvas, self._kv), wanted, made)
+
+    def scratch(self, progress: Progress, width: int, made: StepBuilder) -> Pages | None:
+        """Pages for one step of a canvas, or None."""
+        count = pages_for(width, self._kv.shape.page_size)
+        while not self._kv.can(Need(count, count)):
+            if not self._preempt_behind(progress, made):
+                return None
+        return self._kv.scratch(width)
+
+    def _grow(self, progress: Progress, sequence: Sequence, wanted: int, made: StepBuilder) -> int:
+        least = min(wanted, self._kv.shape.page_size)
         while (room := self._kv.room(sequence)) < least:
             if not self._preempt_behind(progress, made):
                 break
@@ -66,29 +93,14 @@ class Paging:
         self._kv.extend(sequence, tokens)
         return tokens
 
-    def branch_tokens(
-        self, progress: Progress, canvas: int, wanted: int, made: StepBuilder
-    ) -> bool:
-        """Whether a branch gets pages for the wanted positions; it has them then."""
-        branch = progress.branch(canvas, self._kv)
-        if not self._secure(progress, self._kv.needs(branch, wanted), made):
-            return False
-        self._kv.extend(branch, wanted)
-        return True
-
-    def scratch(self, progress: Progress, width: int, made: StepBuilder) -> Pages | None:
-        """Pages for one step of a canvas, or None."""
-        count = pages_for(width, self._kv.shape.page_size)
-        if not self._secure(progress, Need(count, count), made):
-            return None
-        return self._kv.scratch(width)
-
     def _has_claims(self, progress: Progress) -> bool:
         """Whether what a request will take, and what running ones will, is all to be had."""
         if not self._running:
             return True
-        claims = [claim(one, self._kv, self._budget) for one in (progress, *self._running)]
-        return self._kv.can(total(claims))
+        return self._kv.can(self._claims(progress, *self._running))
+
+    def _claims(self, *members: Progress) -> Need:
+        return total(claim(one, self._kv, self._budget) for one in members)
 
     def _make_room(self, progress: Progress, made: StepBuilder) -> bool:
         """Preempts requests of a lower priority, the worst rank first, if that is of use."""
@@ -99,21 +111,14 @@ class Paging:
             and other.request.priority > progress.request.priority
             and other.request.key not in made.keys
         ]
-        claims = [claim(progress, self._kv, self._budget)]
-        claims += [
-            claim(other, self._kv, self._budget) for other in self._running if other not in victims
-        ]
-        wanted, freed = total(claims), total(map(pages_held, victims))
-        if not self._kv.can(Need(wanted.full - freed.full, wanted.sliding - freed.sliding)):
+        wanted = self._claims(progress, *self._running)
+        least = wanted.less(self._claims(*victims)).less(freed(victims, self._kv))
+        if not victims or not self._kv.can(least):
             return False
-        while victims and not self._has_claims(progress):
-            self._preempt(victims.pop(), made)
-        return self._has_claims(progress)
-
-    def _secure(self, progress: Progress, need: Need, made: StepBuilder) -> bool:
-        while not self._kv.can(need):
-            if not self._preempt_behind(progress, made):
-                return False
+        while not self._kv.can(wanted):
+            victim = victims.pop()
+            wanted = wanted.less(self._claims(victim))
+            self._preempt(victim, made)
         return True
 
     def _preempt_behind(self, progress: Progress, made: StepBuilder) -> bool:
@@ -126,9 +131,7 @@ class Paging:
     def _preempt(self, victim: Progress, made: StepBuilder) -> None:
         self._running.remove(victim)
         sequence = victim.context
-        # What is being brought back by this very step is not there to be saved yet.
-        idle = victim not in made.loaded
-        if idle and self._host.can(sequence) and self._swaps(sequence):
+        if self._host.can(sequence) and self._swaps(sequence):
             victim.swapped, moves = self._host.save(sequence)
             made.saves += moves
             self._counters.swapped_pages += len(moves)
@@ -143,11 +146,10 @@ class Paging:
         if swapped is None:
             return True
         if swapped.computed > sequence.computed:
-            if not self._kv.can(self._kv.needs(sequence, swapped.computed - sequence.computed)):
+            if not self._kv.can_restore(sequence, swapped.computed, swapped.first):
                 return False
-            made.loads += self._host.load(swapped, sequence, self._kv)
-            made.loaded.append(progress)
+            made.load(progress, self._host.load(swapped, sequence, self._kv))
         else:
-            self._host.drop(swapped)
+            self._host.retire(swapped)
         progress.swapped = None
         return True

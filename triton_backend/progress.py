@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from plugins.spec import Phase
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
     from triton_backend.denoise import CanvasState
     from triton_backend.host_store import Swapped
     from triton_backend.reads import ReadResult
+
+
+def widest(request: Request) -> int:
+    """Rows of a request's widest canvas."""
+    if request.generation is not None:
+        return request.generation.canvas_length
+    return max(len(canvas.ids) for canvas in request.canvases)
 
 
 @dataclass(eq=False)
@@ -86,10 +94,19 @@ class Progress:
         """Whether there is context left to compute, of the request or of a canvas."""
         return self.remaining > 0 or self.next_own > 0
 
+    @cached_property
+    def widest(self) -> int:
+        """Rows of its widest canvas."""
+        return widest(self.request)
+
+    @cached_property
+    def _has_own(self) -> bool:
+        return any(canvas.prompt_ids for canvas in self.request.canvases)
+
     @property
     def next_own(self) -> int:
         """Tokens left of the prompt of the first canvas that has some of its own to compute."""
-        if not any(canvas.prompt_ids for canvas in self.request.canvases):
+        if not self._has_own:
             return 0
         return next((n for n in map(self.own_left, self.work.pending()) if n), 0)
 
@@ -118,10 +135,6 @@ class Progress:
             return len(self.work.context_ids) + own - self.branches[canvas].computed
         return len(self.work.context_ids) % self.page_size + own
 
-    def branch_ids(self, canvas: int) -> tuple[int, ...]:
-        """All tokens before a canvas with own ones."""
-        return self.work.context_ids + self.own_ids(canvas)
-
     def branch(self, canvas: int, kv: KvCache) -> Sequence:
         """The branch of a canvas, begun if need be."""
         if canvas not in self.branches:
@@ -144,8 +157,9 @@ class Progress:
 
     def branch_segment(self, canvas: int, count: int) -> Segment:
         """The next `count` tokens of a branch."""
-        branch = self.branches[canvas]
-        ids = self.branch_ids(canvas)[branch.computed : branch.computed + count]
+        branch, context = self.branches[canvas], self.work.context_ids
+        shared = len(context) // self.page_size * self.page_size
+        ids = (context[shared:] + self.own_ids(canvas))[branch.computed - shared :][:count]
         return Segment(self.request.key, canvas, Phase.PREFILL, ids, branch.computed, branch.pages)
 
     def canvas_segment(self, canvas: int, part: CanvasPart, scratch: Pages) -> Segment:
@@ -179,8 +193,7 @@ class Progress:
         elif segment.canvas == PROMPT:
             kv.advance(self.context, self.work.context_ids, len(segment.token_ids))
         else:
-            ids = self.branch_ids(segment.canvas)
-            kv.advance(self.branches[segment.canvas], ids, len(segment.token_ids))
+            kv.advance(self.branches[segment.canvas], (), len(segment.token_ids))
         return []
 
     def _prune(self, canvas: int, kv: KvCache) -> None:

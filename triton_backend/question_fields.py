@@ -17,7 +17,7 @@ from triton_backend.questions import Question, QuestionError, build_reads, parse
 from triton_backend.tokenizer import Tokenizer, TokenizerError
 
 JOINT, ISOLATED = "joint", "isolated"
-MOST_TEXTS = 4
+MOST_TEXTS = 16
 """How often the longest text may be tokenised for one request, its parts counted together."""
 
 
@@ -77,7 +77,7 @@ def _state(inputs: Inputs, limits: RequestLimits) -> str:
 
 
 def _check_isolated(state: str, count: int, limits: RequestLimits) -> None:
-    """Every isolated question is tokenised behind the state, which takes its time."""
+    """Every isolated question may have to be tokenised behind the state, which takes its time."""
     if count > MAX_CANVASES:
         raise RequestError("questions", f"holds {count}", f"{MAX_CANVASES} can be isolated")
     total, most = len(state.encode("utf-8", "replace")) * count, MOST_TEXTS * limits.max_text_bytes

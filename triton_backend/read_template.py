@@ -2,9 +2,10 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
+from triton_backend.prompts import render_all, shared_length
 from triton_backend.question_parse import Question, QuestionError, as_text
 from triton_backend.tokenizer import Tokenizer
 
@@ -51,15 +52,8 @@ def build_read(
     A state of nothing but whitespace is refused. Every slot holds one id drawn uniformly from
     the whole vocabulary, in question order.
     """
-    if not as_text(state, "state").strip():
-        raise QuestionError("state is empty, at least 1 character other than whitespace is needed")
-    answer = answer_template(tokenizer, tuple(q.labels for q in questions), canvas_limit)
-    prompt = tokenizer.render_chat([{"role": "user", "content": prompt_text(state, questions)}])
-    draw = random.Random(seed)
-    canvas = list(answer.ids)
-    for slot in answer.slots:
-        canvas[slot] = draw.randrange(tokenizer.vocab_size)
-    return ReadPlan(prompt, tuple(canvas), answer.slots, answer.label_ids)
+    (prompt,) = render_all(tokenizer, _head(state), [_asked(questions)])
+    return _plan(tokenizer, prompt, questions, canvas_limit, seed)
 
 
 def build_reads(
@@ -69,23 +63,42 @@ def build_reads(
     canvas_limit: int,
     seed: int,
 ) -> SharedRead:
-    """A canvas for each group of questions; prompt, canvas and noise are those of the group alone.
-
-    A prompt is never put together from parts: tokens may span the end of the state.
-    """
-    plans = [build_read(tokenizer, state, group, canvas_limit, seed) for group in groups]
-    first, last = (pick(plan.prompt_ids for plan in plans) for pick in (min, max))
-    pairs = enumerate(zip(first, last, strict=False))
-    # Of sequences in order, whatever begins the first and the last begins all of them.
-    count = next((n for n, (one, other) in pairs if one != other), len(first))
-    owns = tuple(replace(plan, prompt_ids=plan.prompt_ids[count:]) for plan in plans)
-    return SharedRead(first[:count], owns)
+    """A canvas for each group of questions, each with prompt, slots and noise as if alone."""
+    prompts = render_all(tokenizer, _head(state), [_asked(group) for group in groups])
+    count = shared_length(prompts)
+    plans = (
+        _plan(tokenizer, prompt[count:], group, canvas_limit, seed)
+        for prompt, group in zip(prompts, groups, strict=True)
+    )
+    return SharedRead(prompts[0][:count], tuple(plans))
 
 
-def prompt_text(state: str, questions: tuple[Question, ...]) -> str:
+def _plan(
+    tokenizer: Tokenizer,
+    prompt: tuple[int, ...],
+    questions: tuple[Question, ...],
+    canvas_limit: int,
+    seed: int,
+) -> ReadPlan:
+    answer = answer_template(tokenizer, tuple(q.labels for q in questions), canvas_limit)
+    draw = random.Random(seed)
+    canvas = list(answer.ids)
+    for slot in answer.slots:
+        canvas[slot] = draw.randrange(tokenizer.vocab_size)
+    return ReadPlan(prompt, tuple(canvas), answer.slots, answer.label_ids)
+
+
+def _head(state: str) -> str:
+    """What the model is asked about."""
+    if not as_text(state, "state").strip():
+        raise QuestionError("state is empty, at least 1 character other than whitespace is needed")
+    return f"{state.strip()}\n\n"
+
+
+def _asked(questions: tuple[Question, ...]) -> str:
     """What the model is asked; question ids are not part of it."""
     asked = (_question_text(number, q) for number, q in enumerate(questions, start=1))
-    return "\n".join([state.strip(), "", *asked, CLOSING])
+    return "\n".join([*asked, CLOSING])
 
 
 def canvas_width(needed: int, limit: int) -> int:

@@ -35,6 +35,12 @@ class StepBuilder:
             self.scratch.append(scratch)
             self.canvases.add((segment.key, segment.canvas))
 
+    def load(self, progress: Progress, moves: Iterable[Transfer]) -> None:
+        """Takes in what brings a request's context back: its pages are the step's from now on."""
+        self.loads += moves
+        self.loaded.append(progress)
+        self.keys.add(progress.request.key)
+
     def without(self, key: int, canvases: Iterable[int]) -> Iterator[int]:
         """Those of a request's canvases that are not in it yet."""
         return (canvas for canvas in canvases if (key, canvas) not in self.canvases)

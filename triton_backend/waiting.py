@@ -21,6 +21,7 @@ class WaitingQueue:
         self._entries: list[Progress] = []
         self._short_since: dict[int, float] = {}
         self._served: dict[str, int] = {}
+        self._turn = 0  # rows that the tenant whose request started last had been served
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -45,6 +46,11 @@ class WaitingQueue:
         if progress.request.key not in self._short_since:
             self._short_since[progress.request.key] = now
             self._counters.kv_waits += 1
+
+    def start(self, progress: Progress, now: float) -> None:
+        """Takes a request out to run: it was its tenant's turn."""
+        self._turn = max(self._turn, self._served.get(progress.request.tenant, 0))
+        self.take(progress, now)
 
     def take(self, progress: Progress, now: float) -> None:
         """Takes a request out, to run or because it is dropped."""
@@ -78,7 +84,7 @@ class WaitingQueue:
         """Who comes back after a pause has no claim on what others got meanwhile."""
         if self._fair and all(entry.request.tenant != tenant for entry in self._entries):
             waiting = {entry.request.tenant for entry in self._entries}
-            least = min((self._served.get(name, 0) for name in waiting), default=0)
+            least = min((self._served.get(name, 0) for name in waiting), default=self._turn)
             self._served[tenant] = max(self._served.get(tenant, 0), least)
             if len(self._served) > _MOST_TENANTS:
                 self._served = {name: self._served[name] for name in (*waiting, tenant)}

@@ -78,13 +78,13 @@ class Writing:
     def part(self, canvas: int) -> CanvasPart:
         assert canvas == len(self._steps), "canvases are written in order"
         ids: Any = self._state.ids  # an array is as good as a tuple here, and takes no time
-        self._least_effort = min(self._least_effort, self.effort)
         denoising = self.generation.denoising.eased(self.effort)
         return CanvasPart(ids, denoising=denoising, state=self._state)
 
     def record(self, canvas: int, result: ReadResult | CanvasState) -> list[Piece]:
         assert isinstance(result, CanvasState), "a generation has no slots to read"
         self._state = result
+        self._least_effort = min(self._least_effort, self.effort)
         pieces = [self._draft(canvas, result)] if self.generation.drafts else []
         return [*pieces, self._finish_canvas(canvas, result)] if result.finished else pieces
 

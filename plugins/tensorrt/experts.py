@@ -10,29 +10,28 @@ from plugins.gpu.experts_plan import ExpertPlan, ExpertShape, plan_experts
 from plugins.tensorrt.plugin import ELEMENT, Plugin, Setting, Tensor
 from plugins.tensorrt.sizes import Size, least, part, plus, tiles, times
 
-_HEIGHTS = (16, 32, 64)
+_HEIGHTS = (32, 64, 16)  # of a block of rows, first what a canvas of the released sizes takes
 
 
-def _plans(shape: ExpertShape, rows: int, setting: Setting) -> Sequence[ExpertPlan]:
-    """Blocks of every height, the usual batch's first, and one of little shared memory; fp32 has
-    one alone."""
-    plan = plan_experts(shape, setting.dtype, rows, setting.gpu)
+def _plans(shape: ExpertShape, setting: Setting) -> Sequence[ExpertPlan]:
+    """Blocks of every height, and one of little shared memory; fp32 has one alone."""
+    plan = plan_experts(shape, setting.dtype, 1, setting.gpu)
     if setting.dtype == "float32":
         return [plan]
-    others = [replace(plan, rows=height) for height in _HEIGHTS if height != plan.rows]
-    return plan, *others, replace(plan, rows=_HEIGHTS[0], stages=2)
+    every = [replace(plan, rows=height) for height in _HEIGHTS]
+    return *every, replace(plan, rows=min(_HEIGHTS), stages=2)
 
 
 def _gate_up_plans(setting: Setting) -> Sequence[ExpertPlan]:
     size = setting.size
     shape = ExpertShape(size("experts"), size("choices"), size("width"), size("both") // 2)
-    return _plans(shape, size("rows"), setting)
+    return _plans(shape, setting)
 
 
 def _down_plans(setting: Setting) -> Sequence[ExpertPlan]:
     size = setting.size
     shape = ExpertShape(size("experts"), 1, size("width"), size("inner"))
-    return _plans(shape, size("pairs"), setting)
+    return _plans(shape, setting)
 
 
 def _sort_plans(setting: Setting) -> Sequence[ExpertPlan]:

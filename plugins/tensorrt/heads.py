@@ -15,20 +15,13 @@ from plugins.spec import DRAW_FIELDS
 from plugins.tensorrt.plugin import ELEMENT, Plugin, Setting, Tensor
 from plugins.tensorrt.sizes import Size, tiles
 
-_BATCHES = (16, 17)  # rows on either side of where the tiles change
+_BATCHES = (17, 16)  # rows on either side of where the tiles change
 _LIKELY = 4  # warps of kernels that have little to do
-
-
-def _ordered(setting: Setting) -> Sequence[int]:
-    """Rows of a small and of a large batch, the usual one's first."""
-    return sorted(_BATCHES, key=lambda rows: (rows <= 16) != (setting.size("rows") <= 16))
 
 
 def _label_plans(setting: Setting) -> Sequence[LabelPlan]:
     sizes = setting.size("width"), setting.size("vocabulary"), float(setting.attributes["softcap"])
-    plans = [
-        plan_label_head(*sizes, setting.dtype, rows, setting.gpu) for rows in _ordered(setting)
-    ]
+    plans = [plan_label_head(*sizes, setting.dtype, rows, setting.gpu) for rows in _BATCHES]
     return list(dict.fromkeys(plans))
 
 
@@ -42,7 +35,7 @@ def _denoise_plans(setting: Setting) -> Sequence[DenoisePlan]:
     softcap = float(setting.attributes.get("softcap", 1.0))
     plans = [
         plan_denoise_head(sizes, softcap, 1.0, setting.dtype, rows, setting.gpu)
-        for rows in _ordered(setting)
+        for rows in _BATCHES
     ]
     plans.append(replace(min(plans, key=lambda plan: plan.rows), stages=1))
     chunk = setting.size("tiles")

@@ -104,13 +104,17 @@ def _description(plugin: Plugin, registry: Registry) -> Any:
     def describe(*tensors: Any, **attributes: Any) -> tuple[Any, ...]:
         dtypes = plugin.output_dtypes(registry.dtypes(tensors), attributes)
         words = plugin.words([one.shape_expr for one in tensors], attributes)
+        # Dtypes are asked for before there are shapes. A number would then become an expression of
+        # whatever network was described last, which may be gone.
+        early = any(size.is_fake for one in tensors for size in one.shape_expr)
         found, names = [], [one.name for one in plugin.inputs]
         for output, dtype in zip(plugin.outputs, dtypes, strict=True):
             if output.alias:
                 found.append(tensors[names.index(output.alias)].aliased())
                 continue
             shape = tuple(
-                sizes.evaluate(size, words, registry.symbolic) for size in output.sizes or ()
+                trtp.ShapeExpr() if early else sizes.evaluate(size, words, registry.symbolic)
+                for size in output.sizes or ()
             )
             found.append(trtp.from_shape_expr(shape, registry.types[dtype]))
         return tuple(found)
@@ -129,7 +133,11 @@ def _split(plugin: Plugin, given: Sequence[Any]) -> tuple[list[Any], dict[str, A
 def setting_of(
     plugin: Plugin, registry: Registry, tensors: Sequence[Any], attributes: Mapping[str, Any]
 ) -> Setting:
-    """What plans follow from; a dynamic size counts as what the profile calls usual."""
+    """What plans follow from; a dynamic size counts as what the profile calls usual.
+
+    Plans must not look at it: profiles differ in it, and TensorRT keeps one kernel a tactic for all
+    of them.
+    """
     shapes = [tuple(one.shape.opt if one.shape.is_dynamic else one.shape) for one in tensors]
     dtype = plugin.element(registry.dtypes(tensors), attributes)
     return Setting(dtype, registry.gpu, attributes, plugin.words(shapes, attributes))

@@ -12,6 +12,7 @@ from build_engine import target_tensorrt
 from build_engine.build import BuildConfig, build_engine, up_to_date
 from build_engine.errors import EngineError
 from build_engine.job import Options
+from build_engine.tensorrt_api import Api
 from build_engine.tensorrt_device import Device
 from tests.tensorrt_double import library, names, network
 
@@ -47,6 +48,21 @@ def test_without_the_library_or_a_gpu_a_build_is_refused_before_it_starts(tiny, 
         build_engine(order, lambda _: None)
     assert not list(tmp_path.iterdir())
     assert not up_to_date(order)
+
+
+def test_phases_of_one_name_that_overlap_do_not_cancel_the_build(monkeypatch):
+    """TensorRT takes an exception in a monitor for the wish to stop."""
+    library.install(monkeypatch, "11.4.0.106")
+    import tensorrt
+
+    said: list[str] = []
+    monitor = Api(tensorrt, tensorrt.plugin).progress("step", said.append)
+    for _ in range(2):
+        monitor.phase_start("Tactics", "Building", 3)
+    assert monitor.step_complete("Tactics", 0) is True
+    monitor.phase_finish("Tactics")
+    assert monitor.step_complete("Tactics", 1) is True
+    assert said[-2:] == ["build step: Tactics, 1 of 3", "build step: Tactics, 2"]
 
 
 DOUBLES = (

@@ -174,6 +174,7 @@ OVERLOADED = r"waited [\d.]+ s for its first execution, the server is overloaded
 def test_a_request_that_waits_too_long_is_refused_as_overload_and_its_trace_is_logged(
     small: Server,
 ) -> None:
+    time.sleep(1)  # What earlier tests did is published by then.
     before = small.metrics()
     patience = {"queue_timeout_ms": np.float32(100), "traceparent": TRACEPARENT}
     with Busy(small), triton.InferenceServerClient(small.grpc_url) as client:
@@ -205,8 +206,9 @@ def test_a_patient_request_is_served_after_its_wait(small: Server) -> None:
             results.append(client.infer("structured_read", [*question_read(), *timed]))
 
     asking = threading.Thread(target=ask)
-    before = small.metrics()
     with Busy(small):
+        time.sleep(1)  # What was counted so far is published by then.
+        before = small.metrics()
         asking.start()
         assert counted(small, before, "dg_kv_waits_total") == 1
         time.sleep(0.2)
@@ -217,6 +219,7 @@ def test_a_patient_request_is_served_after_its_wait(small: Server) -> None:
 
 def test_a_higher_priority_takes_the_pages_of_a_lower_one(small: Server) -> None:
     """Which is computed anew afterwards, and says so."""
+    time.sleep(1)  # What earlier tests did is published by then.
     before = small.metrics()
     low = {**LONG, "max_tokens": 32, "max_denoising_steps": 60}
     asked = write(**low, stream=True, return_drafts=True)
@@ -238,9 +241,14 @@ def test_a_higher_priority_takes_the_pages_of_a_lower_one(small: Server) -> None
 def test_waits_and_first_results_are_counted_in_histograms(
     server: Server, client: triton.InferenceServerClient, streams: Streams
 ) -> None:
+    names = ("dg_queue_seconds", "dg_first_result_seconds")
+    read(client)
+    time.sleep(1)  # What earlier tests did is published by then.
     before = server.metrics()
     read(client)
     responses(streams, stream=True)
-    for name in ("dg_queue_seconds", "dg_first_result_seconds"):
-        assert counted(server, before, f"{name}_count") == 2
-        assert counted(server, before, f"{name}_sum") > 0
+    deadline = time.monotonic() + 10
+    while [counted(server, before, f"{name}_count") for name in names] != [2, 2]:
+        assert time.monotonic() < deadline, "they are not counted"
+        time.sleep(0.1)
+    assert all(counted(server, before, f"{name}_sum") > 0 for name in names)

@@ -110,5 +110,5 @@ def test_an_engine_that_is_missing_or_damaged_fails_with_one_sentence(
 
 def test_a_pool_too_small_for_one_read_is_refused_at_load(engine: Path) -> None:
     config = ServerConfig(engine, parameters={"kv_cache_pages": "1"})
-    with pytest.raises(LaunchError, match=r"pool has 1 pages.*kv_cache_pages"), Server(config):
+    with pytest.raises(LaunchError, match=r"KV cache has 1 pages.*kv_cache_pages"), Server(config):
         pass

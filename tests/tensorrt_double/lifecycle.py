@@ -106,6 +106,8 @@ def _dtypes(
     fakes = [TensorDesc([ShapeExpr() for _ in one.shape_expr], one.dtype) for one in inputs]
     outputs = definition.describe(*fakes, **attributes)
     assert len(outputs) == definition.outputs
+    # An expression made now would belong to the network described last, which may be gone.
+    assert all(size.is_fake for one in outputs for size in one.shape_expr)
     return [
         None
         if one.source is None

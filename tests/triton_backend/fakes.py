@@ -163,6 +163,9 @@ class FakeRunner:
 
     def move(self, saves, loads) -> None:
         self.moves += len(saves) + len(loads)
+        # In what order a device copies is nobody's to say.
+        assert len({(m.sliding, m.slot) for m in saves}) == len(saves), "a slot is written twice"
+        assert len({(m.sliding, m.page) for m in loads}) == len(loads), "a page is written twice"
         for moves, back in ((saves, False), (loads, True)):
             for sliding, page, slot in moves:
                 group = "sliding" if sliding else "full"

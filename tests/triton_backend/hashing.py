@@ -1,4 +1,4 @@
-"""What the fake runner computes instead of a model: hashes that show every wrong token and place."""
+"""What the fake runner computes, not a model: hashes that any wrong token or place shows in."""
 
 import numpy as np
 

@@ -110,9 +110,9 @@ def test_isolation_belongs_to_questions():
 
 def test_more_text_than_is_worth_tokenising_is_refused_at_once():
     state = b"word " * 2000
-    many = {f"q{n}": ASKED["묻"] for n in range(6)}
+    many = {f"q{n}": ASKED["묻"] for n in range(21)}
     limit = MOST_TEXTS * 12800
-    message = f"once for each of 6 isolated questions, has 60000 bytes, the limit is {limit}"
+    message = f"once for each of 21 isolated questions, has 210000 bytes, the limit is {limit}"
     with pytest.raises(RequestError, match=message):
         isolated(many, text_input=text(state))
 

@@ -27,6 +27,15 @@ def call_key(function: str, inputs: Mapping[str, Tensor]) -> Hashable:
     return function, shapes, pools
 
 
+def _capture(graph: torch.cuda.CUDAGraph, enqueue: Bound) -> None:
+    """Records one call; whatever happens, the stream takes work again afterwards."""
+    graph.capture_begin(capture_error_mode="thread_local")
+    try:
+        enqueue()
+    finally:
+        graph.capture_end()
+
+
 class _Replay:
     """One captured call over inputs of its own; pools are bound where they lie."""
 
@@ -43,10 +52,8 @@ class _Replay:
         self.outputs = enqueue()
         self._graph = torch.cuda.CUDAGraph()
         try:
-            self._graph.capture_begin(capture_error_mode="thread_local")
-            enqueue()
-            self._graph.capture_end()
-        except RuntimeError as error:
+            _capture(self._graph, enqueue)
+        except (RuntimeError, EngineError) as error:
             raise EngineError(
                 f"the GPU's work does not go into a CUDA graph ({first_line(error)}); serve with "
                 "cuda_graphs off."

@@ -94,7 +94,11 @@ class Plan:
             self._library, self._engine, self._memory.place, self._config
         )
         device = self._memory.block.device
-        if not context.set_optimization_profile_async(profile, stream_handle(device)):
+        try:
+            taken = context.set_optimization_profile_async(profile, stream_handle(device))
+        except RuntimeError:  # The bindings raise where C++ returns false.
+            taken = False
+        if not taken:
             raise EngineError(f"{self._name}: profile {profile} is refused: {self._library.why()}.")
         settle(device)
         return context
@@ -134,12 +138,15 @@ class Plan:
             name: values if bindings.is_pool(name) else aligned(values)
             for name, values in inputs.items()
         }
-        for name, values in given.items():
-            context.set_input_shape(name, tuple(values.shape))
-            context.set_tensor_address(name, values.data_ptr())
+        places = {name: values.data_ptr() for name, values in given.items()}
         for binding in self._signature.outputs:
             pool = bindings.pool_of(binding.name)
             target = outputs[binding.name] if pool is None else inputs[pool]
-            context.set_tensor_address(binding.name, target.data_ptr())
-
+            places[binding.name] = target.data_ptr()
+        shapes = {name: tuple(values.shape) for name, values in given.items()}
+        # Where one is refused, the last call's would stay in place.
+        taken = {name: context.set_input_shape(name, shape) for name, shape in shapes.items()}
+        for name, place in places.items():
+            if not (taken.get(name, True) and context.set_tensor_address(name, place)):
+                raise EngineError(f"{self._name} does not take {name}: {self._library.why()}.")
         return _Execution(self._library, self._name, context, given, outputs)

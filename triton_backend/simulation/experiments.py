@@ -14,15 +14,17 @@ from triton_backend.simulation.setting import (
     DIFFUSION_GEMMA,
     LLADA,
     Fleet,
-    Model,
     Placement,
     Setting,
 )
 from triton_backend.simulation.simulator import simulate
 
+PAIR = Fleet(Placement.COLOCATED, 2)
 COLOCATED = Fleet(Placement.COLOCATED, 8)
 DISAGGREGATED = Fleet(Placement.DISAGGREGATED, 3, 5)
 HYBRID = Fleet(Placement.HYBRID, 3, 5)
+FIVE_TO_THREE = (COLOCATED, DISAGGREGATED, HYBRID)
+ONE_TO_SEVEN = (COLOCATED, Fleet(Placement.DISAGGREGATED, 7, 1), Fleet(Placement.HYBRID, 7, 1))
 BUDGETS = (512, 1024, 2048, 16384)
 SEEDS = (1, 2, 3)
 
@@ -66,20 +68,21 @@ def budget_sweep(rates: Iterable[float], requests: int) -> list[Point]:
 
 
 def placements(
-    make: Callable[[Fleet], Setting], workload: str, rates: Iterable[float], requests: int
+    settings: Iterable[Setting], workload: str, rates: Iterable[float], requests: int
 ) -> list[Point]:
-    """The three placements of eight workers."""
+    """The same model on different fleets."""
+    settings = tuple(settings)
     return [
-        Point(fleet.name, make(fleet), workload, rate, requests)
+        Point(setting.fleet.name, setting, workload, rate, requests)
         for rate in rates
-        for fleet in (COLOCATED, DISAGGREGATED, HYBRID)
+        for setting in settings
     ]
 
 
 def prefills(budget: int, rates: Iterable[float], requests: int) -> list[Point]:
     """How prompts share executions with canvases."""
     return [
-        Point(prefill.value, gemma(COLOCATED, budget, prefill), "sharegpt", rate, requests)
+        Point(prefill.value, gemma(PAIR, budget, prefill), "arxiv", rate, requests)
         for rate in rates
         for prefill in Prefill
     ]
@@ -117,10 +120,3 @@ def average(found: list[Summary]) -> Summary:
         for field in fields(Summary)
     }
     return replace(found[0], **values)
-
-
-def of_model(model: Model) -> Callable[[Fleet], Setting]:
-    """How a model is served in the comparison of placements, at a budget of 1024."""
-    if model is LLADA:
-        return lambda fleet: llada(fleet, 1024)
-    return lambda fleet: gemma(fleet, 1024, Prefill.CHUNKED)

@@ -72,6 +72,17 @@ def test_every_plugin_can_do_with_the_shared_memory_of_any_launch(kernels):
     assert max(least.values()) <= 48 << 10
 
 
+def test_a_tactic_is_the_same_plan_at_every_dynamic_size():
+    """TensorRT asks once a profile, and keeps one kernel a tactic for all profiles."""
+    for dtype in ("bfloat16", "float32"):
+        for nodes, graph in released(dtype, Gpu(90, 132)):
+            for node in nodes:
+                plugin, usual = setting_of(node, graph)
+                for rows in (1, 17, 4096):
+                    _, setting = setting_of(node, graph, rows)
+                    assert plugin.plans(setting) == plugin.plans(usual), plugin.name
+
+
 def test_grids_and_outputs_are_the_kernels_own():
     """The symbolic grid of each plan equals the plan's own at several sizes."""
     from plugins.tensorrt.sizes import evaluate

@@ -23,7 +23,7 @@ from triton_backend.runner_cpu import CpuRunner
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
-from tests.triton_backend.device.fake_tensorrt import API, Engine, write_plans
+from tests.triton_backend.device.fake_tensorrt import API, Context, Engine, write_plans
 
 BOUND = 1e-4
 
@@ -91,6 +91,37 @@ def test_a_step_runs_in_the_context_of_the_profile_it_fits(
         run(tensorrt, make_step(tensorrt.contract, parts))
         after = [context.runs for context in step.contexts]
         assert [a - b for a, b in zip(after, before, strict=True)] == [1 - profile, profile]
+
+
+@pytest.mark.parametrize("call", ["set_input_shape", "set_tensor_address"])
+def test_an_input_that_is_refused_stops_the_step_instead_of_running_on_the_last_ones(
+    tensorrt: DeviceRunner, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    fill_pools(tensorrt)
+    packed = make_step(tensorrt.contract, MIXES["every phase at once"])
+    run(tensorrt, packed)
+    taken = getattr(Context, call)
+    monkeypatch.setattr(
+        Context, call, lambda self, name, value: name != "soft" and taken(self, name, value)
+    )
+    with pytest.raises(EngineError, match="step does not take soft"):
+        run(tensorrt, packed)
+
+
+def test_a_profile_that_is_refused_is_one_sentence(
+    tiny_onnx: Path,
+    contract: EngineContract,
+    refitted: list[Engine],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> bool:
+        raise RuntimeError("Error in set optimization profile async.")
+
+    write_plans(tmp_path, tiny_onnx, contract)
+    monkeypatch.setattr(Context, "set_optimization_profile_async", refuse)
+    with pytest.raises(EngineError, match="step: profile 0 is refused: no reason given"):
+        open_executor(tmp_path, contract)
 
 
 def test_every_plan_is_refitted_and_all_contexts_share_their_memory(
