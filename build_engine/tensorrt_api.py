@@ -114,6 +114,14 @@ class Api:
         if not (stored and config.set_timing_cache(config.create_timing_cache(stored), False)):
             config.set_timing_cache(config.create_timing_cache(b""), False)
 
+    def aliased_input(self, engine: Any, output: str) -> str | None:
+        """The input that an output shares its memory with; None where the library does not tell.
+
+        10.14 cannot be asked, 11.2 tells of its own layers and not of plugins.
+        """
+        ask = getattr(engine, "get_aliased_input_tensor", None)
+        return (ask(output) or None) if ask else None
+
     def layers(self, engine: Any) -> str:
         """The engine inspector's report as JSON."""
         inspector = engine.create_engine_inspector()

@@ -83,9 +83,13 @@ def _parsed(api: Api, builder: Any, logger: Any, order: Order) -> Any:
 def _check_bindings(api: Api, network: Any, order: Order) -> None:
     found = [network.get_input(n) for n in range(network.num_inputs)]
     found += [network.get_output(n) for n in range(network.num_outputs)]
-    wanted = [*order.signature.inputs, *order.signature.outputs]
     known = {tensor.name: tensor for tensor in found}
-    wrong = [one.name for one in wanted if not _same(api, known.pop(one.name, None), one)]
+    wrong = [
+        binding.name
+        for bindings, unknown in ((order.signature.inputs, ()), (order.signature.outputs, (-1,)))
+        for binding in bindings
+        if not _same(api, known.pop(binding.name, None), binding, unknown)
+    ]
     wrong += known
     if wrong:
         raise EngineError(
@@ -94,12 +98,14 @@ def _check_bindings(api: Api, network: Any, order: Order) -> None:
         )
 
 
-def _same(api: Api, tensor: Any, binding: Binding) -> bool:
+def _same(api: Api, tensor: Any, binding: Binding, unknown: tuple[int, ...]) -> bool:
+    """Whether a tensor is what the contract says; a size may also be one of `unknown`, as a
+    plugin's fixed ones are if TensorRT does not work out what they follow from."""
     if tensor is None or api.dtypes.get(tensor.dtype) != binding.dtype:
         return False
     sizes = zip(tensor.shape, binding.shape, strict=False)
     return len(tensor.shape) == len(binding.shape) and all(
-        size == (wish if isinstance(wish, int) else -1) for size, wish in sizes
+        size in (wish if isinstance(wish, int) else -1, *unknown) for size, wish in sizes
     )
 
 
@@ -120,10 +126,10 @@ def _inspected(api: Api, logger: Any, log: Log, plan: bytes, order: Order) -> st
             f"TensorRT {api.version} does not load the {order.name} it built: {log.first}."
         )
     for binding in order.signature.outputs:
-        pool = pool_of(binding.name)
-        if pool is not None and engine.get_aliased_input_tensor(binding.name) != pool:
+        pool, told = pool_of(binding.name), api.aliased_input(engine, binding.name)
+        if pool is not None and told not in (None, pool):
             raise EngineError(
-                f"{order.name}: TensorRT {api.version} copies {pool} instead of updating it."
+                f"{order.name}: TensorRT {api.version} updates {told} instead of {pool}."
             )
     # A weight that was folded into others is in the plan and is not asked for again.
     odd = sorted(set(api.trt.Refitter(engine, logger).get_all_weights()) - set(order.weights))

@@ -39,6 +39,7 @@ class Filling:
         chunked = prefill is Prefill.CHUNKED
         tokens = self._budget if chunked else self._limits.max_tokens
         self._made = StepBuilder(Room.of(self._limits, tokens))
+        self._paging.begin()
         self._urgent(now)
         self._paging.put_first(self._made)
         if prefill is Prefill.FIRST:
@@ -113,7 +114,7 @@ class Filling:
         """Starts waiting requests while there are room and pages, and yields each."""
         passed: list[Progress] = []
         for progress in self._waiting:
-            if not self._made.room.fits(1) or len(passed) > LOOK_AHEAD:
+            if not self._made.room.fits(1) or len(passed) >= LOOK_AHEAD:
                 return
             # Whoever could be preempted by one that was passed would only start in vain.
             if any(progress.request.priority > other.request.priority for other in passed):

@@ -37,6 +37,10 @@ class Need(NamedTuple):
     full: int
     sliding: int
 
+    def more(self, other: Need) -> Need:
+        """Both together."""
+        return Need(self.full + other.full, self.sliding + other.sliding)
+
     def less(self, other: Need) -> Need:
         """What is left of it without another one."""
         return Need(self.full - other.full, self.sliding - other.sliding)

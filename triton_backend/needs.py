@@ -40,18 +40,12 @@ def freed(members: Iterable[Progress], kv: KvCache) -> Need:
     return Need(kv.full.num_freed(full), kv.sliding.num_freed(sliding))
 
 
-def total(needs: Iterable[Need]) -> Need:
-    """Both sums."""
-    full = sliding = 0
-    for need in needs:
-        full, sliding = full + need.full, sliding + need.sliding
-    return Need(full, sliding)
-
-
 def claim(progress: Progress, kv: KvCache, budget: int) -> Need:
     """Pages that a running request has yet to take for its context and a canvas over it."""
-    size, shape = kv.shape.page_size, kv.shape
-    more = kv.needs(progress.context, progress.remaining).full
-    at_once = pages_for(min(progress.remaining, budget) + shape.behind, size) + 1
+    size, remaining = kv.shape.page_size, progress.remaining
     scratch = pages_for(progress.widest + progress.next_own, size)
+    if not remaining:
+        return Need(scratch, scratch)
+    more = kv.needs(progress.context, remaining).full
+    at_once = pages_for(min(remaining, budget) + kv.shape.behind, size) + 1
     return Need(more + scratch, min(more, at_once) + scratch)

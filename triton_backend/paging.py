@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from triton_backend.claims import Claims
 from triton_backend.counters import Counters
 from triton_backend.host_store import HostStore
 from triton_backend.kv_cache import KvCache, Need, Pages, Sequence
-from triton_backend.needs import claim, freed, total
+from triton_backend.needs import freed
 from triton_backend.page_pool import pages_for
 from triton_backend.progress import Progress
 from triton_backend.running import Running
@@ -37,8 +38,12 @@ class Paging:
         swapping: Swapping,
     ) -> None:
         self._kv, self._running, self._waiting = kv, running, waiting
-        self._counters, self._budget = counters, budget
+        self._counters, self._claims = counters, Claims(kv, budget)
         self._host, self._swaps = swapping.host, swapping.prefers
+
+    def begin(self) -> None:
+        """A new step is being made."""
+        self._claims.forget()
 
     def start(self, progress: Progress, made: StepBuilder, now: float) -> bool:
         """Lets a waiting request run if the pages for its context, and those that running ones
@@ -53,8 +58,10 @@ class Paging:
             return False
         self._waiting.start(progress, now)
         self._running.add(progress)
+        self._claims.put(progress)
         progress.cached_tokens += cached
-        self._counters.count_prefix(cached, len(progress.work.context_ids))
+        # What comes back from the host is neither known to the cache nor computed.
+        self._counters.count_prefix(cached, cached + progress.remaining)
         return True
 
     def put_first(self, made: StepBuilder) -> None:
@@ -91,16 +98,15 @@ class Paging:
                 break
         tokens = max(min(wanted, room), 0)
         self._kv.extend(sequence, tokens)
+        self._claims.put(progress)
         return tokens
 
     def _has_claims(self, progress: Progress) -> bool:
         """Whether what a request will take, and what running ones will, is all to be had."""
         if not self._running:
             return True
-        return self._kv.can(self._claims(progress, *self._running))
-
-    def _claims(self, *members: Progress) -> Need:
-        return total(claim(one, self._kv, self._budget) for one in members)
+        self._claims.ask(self._running)
+        return self._kv.can(self._claims.total.more(self._claims.of(progress)))
 
     def _make_room(self, progress: Progress, made: StepBuilder) -> bool:
         """Preempts requests of a lower priority, the worst rank first, if that is of use."""
@@ -111,14 +117,15 @@ class Paging:
             and other.request.priority > progress.request.priority
             and other.request.key not in made.keys
         ]
-        wanted = self._claims(progress, *self._running)
-        least = wanted.less(self._claims(*victims)).less(freed(victims, self._kv))
-        if not victims or not self._kv.can(least):
+        if not victims:
             return False
-        while not self._kv.can(wanted):
-            victim = victims.pop()
-            wanted = wanted.less(self._claims(victim))
-            self._preempt(victim, made)
+        least = self._claims.total.more(self._claims.of(progress)).less(freed(victims, self._kv))
+        for victim in victims:
+            least = least.less(self._claims.of(victim))
+        if not self._kv.can(least):
+            return False
+        while not self._has_claims(progress):
+            self._preempt(victims.pop(), made)
         return True
 
     def _preempt_behind(self, progress: Progress, made: StepBuilder) -> bool:
@@ -130,6 +137,7 @@ class Paging:
 
     def _preempt(self, victim: Progress, made: StepBuilder) -> None:
         self._running.remove(victim)
+        self._claims.drop(victim)
         sequence = victim.context
         if self._host.can(sequence) and self._swaps(sequence):
             victim.swapped, moves = self._host.save(sequence)

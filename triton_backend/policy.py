@@ -43,4 +43,4 @@ class Policy:
 
 
 LOOK_AHEAD = 16
-"""Waiting requests that are looked at when the first lacks pages and order is not strict."""
+"""Waiting requests without pages that others may pass in a step when order is not strict."""

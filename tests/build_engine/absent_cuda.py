@@ -26,6 +26,7 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import TorchFunctionMode
+from torch.utils import _triton
 from torch.utils._pytree import tree_map, tree_map_only
 
 from plugins.gpu.device import Gpu
@@ -81,7 +82,17 @@ def absent_cuda(gpu: Gpu) -> Iterator[None]:
         patch(FakeTensor, "tolist", lambda one: [1.0] * one.numel())
         patch(triton_helpers, "set_driver_to_gpu", lambda: None)
         stack.enter_context(absent_gpu(gpu.capability))
+        # Whatever was compiled before, or will be after, asks about this machine as it is.
+        _forget_answers()
+        stack.callback(_forget_answers)
         yield
+
+
+def _forget_answers() -> None:
+    """Torch keeps what it has found out about triton and its GPU."""
+    for answer in vars(_triton).values():
+        if hasattr(answer, "cache_clear"):
+            answer.cache_clear()
 
 
 def on_the_gpu(tensors: Any) -> Any:

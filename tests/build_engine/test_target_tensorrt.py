@@ -211,7 +211,7 @@ def test_a_weightless_engine_reads_the_checkpoint(patched, tiny, tmp_path):
     [
         ("build", r"does not build step: \[builder.cpp:7\] no kernel fits\.$"),
         ("load", "does not load the step it built"),
-        ("copy", "copies kv_pool.0 instead of updating it"),
+        ("alias", "updates token_ids instead of kv_pool.0"),
         ("names", "takes other weights than the checkpoint's: /constant_7"),
     ],
 )
@@ -219,6 +219,8 @@ def test_what_the_library_refuses_is_one_sentence_and_leaves_nothing(
     patched, tiny, tmp_path, wrong, message
 ):
     patch, memory = patched
+    if wrong == "alias" and memory.version.startswith("10."):
+        pytest.skip("this release cannot be asked")
     with pytest.MonkeyPatch.context() as faulty:
         faulty.setattr(memory, "wrong", wrong)
         with pytest.raises(EngineError, match=message) as found:

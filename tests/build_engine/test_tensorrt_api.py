@@ -9,10 +9,12 @@ import pytest
 pytest.importorskip("onnxscript")
 
 from build_engine import target_tensorrt
+from build_engine.bindings import Binding
 from build_engine.build import BuildConfig, build_engine, up_to_date
 from build_engine.errors import EngineError
 from build_engine.job import Options
 from build_engine.tensorrt_api import Api
+from build_engine.tensorrt_builder import _same
 from build_engine.tensorrt_device import Device
 from tests.tensorrt_double import library, names, network
 
@@ -63,6 +65,17 @@ def test_phases_of_one_name_that_overlap_do_not_cancel_the_build(monkeypatch):
     monitor.phase_finish("Tactics")
     assert monitor.step_complete("Tactics", 1) is True
     assert said[-2:] == ["build step: Tactics, 1 of 3", "build step: Tactics, 2"]
+
+
+def test_an_outputs_fixed_size_may_be_unknown_and_an_inputs_may_not(monkeypatch):
+    library.install(monkeypatch, "11.4.0.106")
+    import tensorrt
+
+    api, pool = Api(tensorrt, tensorrt.plugin), Binding("kv_pool_out.0", "float32", ("pages", 2, 8))
+    unknown = network.ITensor(pool.name, names.DataType.FLOAT, (-1, -1, -1))
+    assert _same(api, unknown, pool, (-1,))
+    assert not _same(api, unknown, pool, ())
+    assert not _same(api, network.ITensor(pool.name, unknown.dtype, (-1, 2, 9)), pool, (-1,))
 
 
 DOUBLES = (

@@ -6,6 +6,7 @@ import ctypes
 import json
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -42,7 +43,7 @@ class Memory:
     configs: list[IBuilderConfig] = field(default_factory=list)
     launches: list[list[Launch]] = field(default_factory=list)
     refitted: dict[str, bytes] = field(default_factory=dict)
-    wrong: str = ""  # "build", "load", "copy", "names" or "refit"
+    wrong: str = ""  # "build", "load", "alias", "names" or "refit"
 
 
 class Weights:
@@ -87,7 +88,7 @@ class Builder:
         assert all(monitor.step_complete("Building Engine", step) is True for step in range(2))
         monitor.phase_finish("Building Engine")
         config.cache.content = f"{self.memory.version} timed {len(self.memory.launches)}".encode()
-        plan = {"aliases": aliases, "weights": _prototypes(network)}
+        plan = {"weights": _prototypes(network)}
         return b"plan" + json.dumps(plan).encode()
 
 
@@ -112,8 +113,12 @@ class ICudaEngine:
     def __init__(self, memory: Memory, plan: dict[str, Any]) -> None:
         self.memory, self.plan = memory, plan
 
-    def get_aliased_input_tensor(self, name: str) -> str:
-        return "" if self.memory.wrong == "copy" else self.plan["aliases"].get(name, "")
+    @property
+    def get_aliased_input_tensor(self) -> Callable[[str], str | None]:
+        """10.14 has none, and 11.2 tells nothing of plugins' aliases."""
+        if self.memory.version.startswith("10."):
+            raise AttributeError("get_aliased_input_tensor")
+        return lambda _: "token_ids" if self.memory.wrong == "alias" else None
 
     def create_engine_inspector(self) -> EngineInspector:
         return EngineInspector()

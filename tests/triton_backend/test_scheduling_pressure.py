@@ -13,7 +13,7 @@ from tests.triton_backend.fakes import (
 )
 from tests.triton_backend.serving import Server, check_answers
 from triton_backend.core import ErrorKind, RequestError, SplitReason
-from triton_backend.policy import Prefill
+from triton_backend.policy import LOOK_AHEAD, Prefill
 
 # Preemption
 
@@ -50,6 +50,22 @@ def test_a_lower_priority_gives_way_to_a_request_that_waits_for_pages():
     check_answers(replies)
 
 
+def test_a_better_rank_goes_on_before_canvases_that_take_the_pages_it_needs():
+    """The later one had started and grows: its canvases are in every step, its commits first."""
+    grower = replace(
+        make_generation(1, prompt=4, max_tokens=60, denoising=make_denoising(steps=1)), priority=1
+    )
+    server = Server(grower, limits=make_limits(tokens=9), pages=20, ageing_seconds=100.0)
+    server.step()
+    server.add(make_request(2, prompt=40))
+    server.step()
+    assert server.counters.preemptions == 0, "for now there is room for both"
+    replies = server.drain()
+    assert list(replies) == [2, 1]
+    assert replies[1].preemptions == 1
+    check_answers(replies)
+
+
 def test_an_equal_priority_does_not():
     server = Server(make_generation(1, prompt=12, max_tokens=12), pages=7)
     server.step()
@@ -66,6 +82,21 @@ def test_nobody_is_preempted_in_vain():
     server = Server(keeper, small, pages=9, ageing_seconds=100.0)
     server.step()
     server.add(replace(make_request(3, prompt=28), priority=0))
+    server.step()
+    assert server.counters.preemptions == 0
+    check_answers(server.drain())
+
+
+def test_pages_that_somebody_else_holds_too_are_no_reason_to_preempt():
+    """All three stand on the same prompt: without two of them hardly a page would be free."""
+    never = make_denoising(steps=8, confidence_threshold=0.0)
+    keeper = make_generation(0, prompt=32, max_tokens=8, denoising=never)
+    others = [replace(keeper, key=key, priority=1) for key in (1, 2)]
+    server = Server(keeper, *others, pages=18, reuse=True, ageing_seconds=100.0)
+    for _ in range(3):
+        server.step()
+    assert server.scheduler.num_running == 3
+    server.add(make_request(3, prompt=36))
     server.step()
     assert server.counters.preemptions == 0
     check_answers(server.drain())
@@ -91,63 +122,6 @@ def test_eight_of_the_longest_prompts_on_pages_for_three_are_all_served():
     replies = Server(*asked, pages=3 * need + 2).drain()
     assert len(replies) == 8
     check_answers(replies)
-
-
-# Swapping
-
-
-@pytest.mark.parametrize("reuse", [True, False])
-def test_with_host_memory_nothing_is_computed_twice_and_answers_are_the_same(reuse):
-    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2)]
-    lone = [Server(request) for request in asked]
-    server = Server(*asked, pages=11, sliding=30, host=16, reuse=reuse)
-    replies = server.drain()
-    assert replies[2].preemptions == 1
-    check_answers(replies)
-    for one in lone:
-        one.drain()
-    rows = [sum(one.counters.rows.values()) for one in (server, *lone)]
-    assert rows[0] == rows[1] + rows[2]
-    assert server.counters.swapped_pages > 0
-
-
-def test_host_memory_that_is_full_means_computing_again():
-    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2)]
-    server = Server(*asked, pages=11, sliding=30, host=1)
-    check_answers(server.drain())
-    assert server.counters.preemptions == 1
-    assert server.counters.swapped_pages == 0
-
-
-def preempted(**options):
-    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2)]
-    server = Server(*asked, pages=11, sliding=30, host=16, **options)
-    while not server.counters.preemptions:
-        server.step()
-    return server
-
-
-def test_a_swapped_request_that_is_cancelled_leaves_its_slots():
-    server = preempted()
-    assert server.scheduler.host.full.num_used
-    assert server.scheduler.cancel(2, server.now).error.kind is ErrorKind.CANCELLED
-    assert not server.scheduler.host.full.num_used
-    server.drain()
-
-
-@pytest.mark.parametrize("kind", ["saves", "loads"])
-def test_copies_that_a_failed_step_was_to_make_are_not_relied_upon(kind):
-    """Neither pages that were to go out with it, nor pages that were to come back."""
-    asked = [make_generation(key, prompt=8, max_tokens=24) for key in (1, 2, 3)]
-    server = Server(*asked, pages=11, sliding=30, host=16)
-    while True:
-        step = server.scheduler.schedule(server.now)
-        if getattr(step, kind):
-            break
-        server.finish(step)
-    lost = server.scheduler.fail(step, RequestError("request", "failed"))
-    assert len(lost) < 3
-    check_answers(server.drain())
 
 
 # Priorities, fairness, patience
@@ -186,6 +160,18 @@ def test_a_tenant_that_comes_back_has_no_claim_on_the_time_it_was_away():
     for key in range(4, 8):
         server.add(replace(make_request(key), tenant="b"))
     assert list(server.drain())[2:] != [4, 5, 6, 7, 2, 3]
+
+
+def test_a_tenant_pays_nothing_for_the_time_that_it_was_alone():
+    """Nobody waited meanwhile; who comes then starts level and does not get all of it first."""
+    server = Server(limits=make_limits(tokens=12), fair=True)
+    for key in range(5):
+        server.add(replace(make_request(key), tenant="a"))
+        server.drain()
+    for key in range(5, 10):
+        server.add(replace(make_request(key), tenant="b"))
+    server.add(replace(make_request(10), tenant="a"))
+    assert list(server.drain()).index(10) in (6, 7)
 
 
 def test_who_waits_too_long_hears_that_the_server_is_overloaded():
@@ -233,6 +219,18 @@ def test_without_strict_order_a_small_request_passes_one_that_lacks_pages():
     assert serve(False).index(3) < serve(False).index(2)
 
 
+@pytest.mark.parametrize("passed", [LOOK_AHEAD - 1, LOOK_AHEAD])
+def test_not_more_than_so_many_are_passed_in_a_step(passed):
+    holder = make_generation(0, prompt=16, max_tokens=12, denoising=make_denoising(steps=8))
+    server = Server(holder, pages=9, strict=False)
+    server.step()
+    for key in range(1, passed + 1):
+        server.add(make_request(key, prompt=20))
+    server.add(make_request(99, prompt=1, width=2))
+    server.step()
+    assert (99 in server.replies) == (passed < LOOK_AHEAD)
+
+
 # Policies
 
 
@@ -259,6 +257,14 @@ def test_the_deficit_rule_saves_up_for_a_prompt_that_is_too_long():
         server.step()
     assert server.keys()[1:] == [{1}, {1, 2}]
     check_answers(server.drain())
+
+
+@pytest.mark.parametrize("prefill", Prefill)
+def test_a_commit_may_take_the_pages_of_a_prompt_that_was_to_go_on(prefill):
+    asked = [make_generation(key, prompt=8, max_tokens=32, steps=2) for key in range(3)]
+    options = {"limits": make_limits(tokens=32, segments=8), "prefill": prefill}
+    replies = Server(*asked, pages=17, sliding=18, strict=False, **options).drain()
+    check_answers(replies)
 
 
 def test_a_canvas_without_pages_is_a_wait_and_not_a_budget_split():

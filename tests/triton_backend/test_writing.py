@@ -145,3 +145,13 @@ def test_drafts_are_told_after_every_step_and_marked():
     assert work.written is None
     draft, piece = work.record(0, step)
     assert (draft.draft, piece.draft) == (True, False)
+
+
+def test_the_effort_it_tells_is_what_its_steps_had_not_what_was_planned_meanwhile():
+    work = writing(max_tokens=4)
+    work.effort = 0.25
+    work.part(0)
+    work.effort = 0.5
+    work.part(0)
+    write(work, [20, 21, 22, 23])
+    assert work.written.effort == 0.5

@@ -11,6 +11,7 @@ from build_engine import bindings
 from build_engine.errors import EngineError
 from triton_backend.device.checks import first_line
 from triton_backend.device.executor import Tensors
+from triton_backend.device.gpu import settle
 from triton_backend.device.recurring import Recurring
 
 Plain = Callable[[Mapping[str, Tensor]], Tensors]
@@ -50,6 +51,7 @@ class _Replay:
         # A library settles what it puts off in a first run, which a capture must not contain; this
         # one's results are those of the call that led here.
         self.outputs = enqueue()
+        settle(next(iter(self._inputs.values())).device)
         self._graph = torch.cuda.CUDAGraph()
         try:
             _capture(self._graph, enqueue)

@@ -43,14 +43,13 @@ def check_profiles(
 
 
 def check_alias(name: str, output: str, aliased: str | None) -> None:
-    """Refuses a plan that would write a pool elsewhere than it lies.
+    """Refuses a plan that is known to update another input than a pool's; None: it is not known.
 
     Raises:
         EngineError: naming the pool.
     """
     pool = bindings.pool_of(output)
-    if pool is not None and aliased != pool:
+    if pool is not None and aliased not in (None, pool):
         raise EngineError(
-            f"{name} writes {output} into {aliased or 'memory of its own'}, not into {pool}; "
-            "rebuild the engine."
+            f"{name} writes {output} into {aliased}, not into {pool}; rebuild the engine."
         )

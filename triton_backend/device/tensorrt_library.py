@@ -1,4 +1,4 @@
-"""TensorRT or TensorRT-RTX, whichever a target needs; the only file here that names their API.
+"""TensorRT or TensorRT-RTX, whichever a target needs; the only file here that imports them.
 
 Absorbs what differs between 10.14, 11.x and RTX: the module's name, how contexts are made and
 given memory, who captures CUDA graphs, where compiled kernels are kept.
@@ -155,12 +155,13 @@ def profiles(engine: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def aliased_input(engine: Any, output: str) -> str | None:
-    """The input that an output shares its memory with; the output itself where nobody can say."""
+    """The input that an output shares its memory with; None where the library does not tell.
+
+    10.14 cannot be asked, 11.2 tells of its own layers and not of plugins.
+    """
     ask = getattr(engine, "get_aliased_input_tensor", None)
-    if ask is None:
-        return bindings.pool_of(output)
-    found: str | None = ask(output)
-    return found
+    found: str | None = ask(output) if ask else None
+    return found or None
 
 
 def workspace_bytes(engine: Any) -> int:
