@@ -6,6 +6,7 @@ Semantics: transformers' generation for DiffusionGemma. Steps count up here; the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,7 @@ class Denoising:
 
     def temperature(self, step: int) -> np.float32:
         """Temperature of step 0, 1, ...: linear from t_max down, rounded as the oracle rounds."""
-        left = np.float32(self.max_steps - step) / np.float32(self.max_steps)
-        return np.float32(self.t_min) + np.float32(self.t_max - self.t_min) * left
+        return _temperature(self.t_min, self.t_max, self.max_steps, step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,13 @@ class CanvasState:
     entropy: NDArray[np.float32] | None = None  # [W]
     soft: Any = None
     finished: bool = False
+
+
+@lru_cache(maxsize=4096)
+def _temperature(t_min: float, t_max: float, max_steps: int, step: int) -> np.float32:
+    """Remembered, as every canvas of an execution asks for it."""
+    left = np.float32(max_steps - step) / np.float32(max_steps)
+    return np.float32(t_min) + np.float32(t_max - t_min) * left
 
 
 def new_canvas(

@@ -56,22 +56,22 @@ def pack(step: Step, page_size: int) -> PackedStep:
     phase = _ints(segment.phase for segment in segments)
     first = np.cumsum(counts) - counts
     rows = int(counts.sum())
-    owner, offset = _spread(counts)
     sliding = _table([segment.pages.sliding for segment in segments])
     full = _table([segment.pages.full for segment in segments])
     # A canvas starts on a page of its own, so that it never touches a committed one.
     aligned = -(-committed // page_size) * page_size
     start: Ints = np.where(phase == Phase.DENOISE, aligned, committed).astype(np.int64)
-    place = start[owner] + offset
-    cell = owner * full.shape[1] + place // page_size
-    within = place % page_size
+    place = _counted(start, counts)
+    page = place // page_size
+    within = place - page * page_size
+    cell = np.repeat(np.arange(len(counts)) * full.shape[1], counts) + page
     read_rows, label_ids = _reads(segments, first)
     denoise_rows, temperature, draws = _denoised(segments, first)
     soft_index, soft_parts = _soft(segments, first, rows)
     return PackedStep(
         token_ids=_grown(np.concatenate([_tokens(segment) for segment in segments]), 0),
-        positions=_grown(committed[owner] + offset, 0),
-        phases=_grown(phase.astype(np.int32)[owner], int(Phase.PREFILL)),
+        positions=_grown(_counted(committed, counts), 0),
+        phases=_grown(np.repeat(phase.astype(np.int32), counts), int(Phase.PREFILL)),
         slots_sliding=_slots(cell, within, sliding, page_size),
         slots_full=_slots(cell, within, full, page_size),
         segments=_segment_rows(first, counts, phase, committed),
@@ -94,10 +94,13 @@ def _tokens(segment: Segment) -> Ints:
     return np.asarray(segment.token_ids, np.int64)
 
 
-def _spread(counts: Ints) -> tuple[Ints, Ints]:
-    """Owner and offset of each row, where every owner has so many rows."""
-    owner = np.repeat(np.arange(len(counts)), counts)
-    return owner, np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+def _counted(starts: Ints, counts: Ints) -> Ints:
+    """So many numbers from each start on, one after the other."""
+    ends: Ints = np.cumsum(counts)
+    ahead: Ints = starts - (ends - counts)
+    numbers: Ints = np.repeat(ahead, counts)
+    numbers += np.arange(len(numbers))
+    return numbers
 
 
 def _grown(values: NDArray[_T], filler: int) -> NDArray[_T]:
@@ -152,15 +155,14 @@ def _denoised(
     temperatures, seeds, steps = _settings([segments[n] for n in chosen])
     widths = _ints(len(segments[n].token_ids) for n in chosen)
     committed = _ints(segments[n].committed for n in chosen)
-    owner, offset = _spread(widths)
-    missing = max(0, LEAST - len(owner))
-    keys = np.zeros((len(owner) + missing, 3), np.int64)
-    keys[: len(owner), 0] = seeds[owner]
-    keys[: len(owner), 1] = committed[owner] + offset
-    keys[: len(owner), 2] = steps[owner]
-    temperature = np.ones(len(owner) + missing, np.float32)
-    temperature[: len(owner)] = temperatures[owner]
-    return _grown(first[chosen][owner] + offset, 0), temperature, keys
+    rows = int(widths.sum())
+    keys = np.zeros((max(rows, LEAST), 3), np.int64)
+    keys[:rows, 0] = np.repeat(seeds, widths)
+    keys[:rows, 1] = _counted(committed, widths)
+    keys[:rows, 2] = np.repeat(steps, widths)
+    temperature = np.ones(len(keys), np.float32)
+    temperature[:rows] = np.repeat(temperatures, widths)
+    return _grown(_counted(first[chosen], widths), 0), temperature, keys
 
 
 def _settings(

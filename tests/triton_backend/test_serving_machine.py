@@ -248,7 +248,7 @@ class Serving(RuleBasedStateMachine):
 
 
 Serving.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None,
+    max_examples=100, stateful_step_count=30, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 test_serving = Serving.TestCase
