@@ -116,8 +116,7 @@ class Request:
     queue_timeout: float = 0.0
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """Neighbouring rows of one request and one phase in an execution.
 
     `canvas` is PROMPT for rows of the request's context; else they are the canvas's, or of its own

@@ -102,7 +102,7 @@ class Filling:
             return len(self._made.segments) > before
 
         most = self._limits.max_tokens
-        lengths = (min(progress.tokens_left, most) for progress in units)
+        lengths = (min(self._paging.tokens_left(progress), most) for progress in units)
         self._deficit.admit(self._made.tokens, lengths, runs)
 
     def _growing(self) -> list[Progress]:

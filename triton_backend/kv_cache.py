@@ -105,10 +105,17 @@ class KvCache:
         """Pages of each group that are free or idle."""
         return Need(self.full.num_available, self.sliding.num_available)
 
+    def known(self, ids: Ids, salt: str) -> int:
+        """Positions of a prompt that a sequence opened now would not have to compute."""
+        return len(self._path(ids, salt)) * self.shape.page_size
+
+    def _path(self, ids: Ids, salt: str) -> list[Node]:
+        return self.prefixes.match(ids, salt) if self._reuse else []
+
     def open(self, ids: Ids, salt: str) -> Sequence:
         """A sequence that holds what is known of a prompt already: `computed` of its positions."""
         sequence = Sequence(salt)
-        path = self.prefixes.match(ids, salt) if self._reuse else []
+        path = self._path(ids, salt)
         if path:
             window = self.prefixes.window_of(path)
             seen = [node.sliding for node in window if node.sliding is not None]

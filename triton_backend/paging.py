@@ -45,6 +45,17 @@ class Paging:
         """A new step is being made."""
         self._claims.forget()
 
+    def tokens_left(self, progress: Progress) -> int:
+        """Tokens of a request's next canvas and of all that must be computed before it.
+
+        What is kept for a waiting one, by the prefix cache or in host memory, need not be.
+        """
+        if progress.is_running:
+            return progress.tokens_left
+        saved = progress.swapped.computed if progress.swapped else 0
+        known = self._kv.known(progress.work.context_ids, progress.request.salt)
+        return progress.tokens_left - max(saved, known)
+
     def start(self, progress: Progress, made: StepBuilder, now: float) -> bool:
         """Lets a waiting request run if the pages for its context, and those that running ones
         have yet to take, are there; requests of a lower priority make room for it."""

@@ -6,8 +6,7 @@ Knows one request; not its pages, the queue or other requests.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from triton_backend.core import Piece, Written
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from triton_backend.reads import ReadResult
 
 
-@dataclass(frozen=True)
-class CanvasPart:
+class CanvasPart(NamedTuple):
     """A canvas's next step: its rows, and which head they go through."""
 
     token_ids: Sequence[int]

@@ -9,6 +9,7 @@ from tests.triton_backend.fakes import (
     PAGE,
     WINDOW,
     make_canvas,
+    make_denoising,
     make_generation,
     make_limits,
     make_request,
@@ -82,6 +83,30 @@ def test_a_prompt_that_is_known_is_not_computed_again():
     assert [reply.cached_tokens for reply in server.replies.values()] == [0, 12, 12]
     assert server.counters.rows[Phase.PREFILL] == 14 + 2 + 2
     assert (server.counters.prefix_hits, server.counters.prefix_misses) == (2, 1)
+
+
+def test_the_deficit_rule_charges_no_tokens_that_are_known():
+    """Behind a canvas of 4 in a budget of 16, the whole prompt of 40 would wait; its rest does not.
+
+    A first server has seen the prompt, a second one has not.
+    """
+    started = []
+    for seen in (True, False):
+        never = make_denoising(seed=1, steps=12, confidence_threshold=0.0)
+        server = Server(limits=make_limits(), reuse=True, prefill=Prefill.DEFICIT, token_budget=16)
+        if seen:
+            server.add(make_request(5, prompt=40))
+            server.drain()
+        server.add(make_generation(1, prompt=0, max_tokens=4, denoising=never))
+        server.step()
+        server.add(replace(make_request(5, prompt=40), key=2))
+        steps = 0
+        while server.scheduler.num_waiting:
+            server.step()
+            steps += 1
+        started.append(steps)
+        check_answers(server.drain())
+    assert started == [1, 3]
 
 
 def test_a_generation_goes_on_from_another_ones_committed_canvases():
