@@ -21,6 +21,7 @@ from tests.plugins.tensorrt import released
 GPU = Gpu(90, 132)
 RUN = "tests.plugins.tensorrt.watched_plugin.run"
 SIZES = {"rows": 7, "pages": 4, "segments": 5, "tables": 2, "pages_per_row": 3, "labels": 3}
+PAGE = 16
 WHOLE, LONG = Load(256, 4096, 32), Load(16, 64, 64)
 FEW, MANY, FAR = 4, 80, 1 << 20
 """Often valid below it: numbers of rows, pages and experts; slots and positions; never valid."""
@@ -40,7 +41,7 @@ def fixed(made: tuple[NodeProto, dict]) -> tuple[NodeProto, dict]:
 def plugins(monkeypatch: pytest.MonkeyPatch) -> list[tuple[NodeProto, Graph]]:
     """Every plugin: narrow heads and wide ones, whose q is read by columns; three pages of 16 are
     no whole number of tiles of keys."""
-    monkeypatch.setattr(released, "PAGE", 16)
+    monkeypatch.setattr(released, "PAGE", PAGE)
     monkeypatch.setattr(attention_plan, "_LEAST_SPAN", 32)
     monkeypatch.setattr(heads_plan, "_CHUNK_TILES", 2)
     ops = (
@@ -114,6 +115,17 @@ def test_plugins_without_integers_do_not_either(interpreter, plugins):
             tensors = inputs_of(node, graph, "zeros", 0)
             nothing = {name: torch.full_like(one, torch.nan) for name, one in tensors.items()}
             interpreter.call(RUN, node.SerializeToString(), nothing, GPU)
+
+
+@pytest.mark.parametrize("name", ["attend", "attend_split"])
+@pytest.mark.parametrize("phase", Phase)
+def test_attention_does_not_read_past_the_last_table_row(interpreter, plugins, name, phase):
+    """A tile of keys reaches beyond the row's positions, and the segment's keys go on there."""
+    node, graph = next((node, graph) for node, graph in plugins if node.op_type == name)
+    tensors = inputs_of(node, graph, "zeros", 0)
+    for committed in (3 * PAGE - 1, 4 * PAGE, torch.iinfo(torch.int32).max):
+        tensors["segments"][:] = torch.tensor([0, 3, phase, committed, SIZES["tables"] - 1])
+        interpreter.call(RUN, node.SerializeToString(), tensors, GPU)
 
 
 def far(node: NodeProto, graph: Graph, scalar: str) -> dict[str, Tensor]:
