@@ -41,7 +41,7 @@ def _fold(state, score, values_pointers, there, plan: tl.constexpr):
 
 
 @triton.jit
-def _attend(q, pool, table, segment, place, plan: tl.constexpr):
+def _attend(q, pool, pages, table, segment, place, plan: tl.constexpr):
     """(weighted values, sum, largest score) of a block's rows over one span of positions.
 
     `q` are pointers [rows] at the heads' first columns, `table` points at the table row, `place` is
@@ -54,8 +54,8 @@ def _attend(q, pool, table, segment, place, plan: tl.constexpr):
     STRIDE: tl.constexpr = plan.shape.kv_heads * plan.shape.width
     VALUES: tl.constexpr = plan.values
     WHOLE: tl.constexpr = plan.depth == plan.width
-    first_token, token, alive, head, begin, end, first_value = place
-    low, top, scratch, high, canvas = bounds(segment, first_token, plan)
+    first_token, token, alive, head, begin, end, first_value, positions = place
+    low, top, scratch, high, canvas = bounds(segment, first_token, positions, plan)
     position = tl.load(segment + COMMITTED_AT) + token
     row_top = tl.where(canvas, top, position + 1)
     row_low = tl.where(canvas, low, position + 1 - WINDOW)
@@ -70,8 +70,9 @@ def _attend(q, pool, table, segment, place, plan: tl.constexpr):
         key = start + tl.arange(0, KEYS)
         # Nothing else may be read: the page may be absent, or hold whatever was there.
         there = ((key >= low) & (key < top)) | ((key >= scratch) & (key < high))
-        page = tl.load(table + key // PAGE, there, 0).to(tl.int64)
-        keys = pool + (page * 2 * PAGE + key % PAGE) * STRIDE + head * plan.shape.width
+        page = tl.load(table + key // PAGE, there, 0)
+        there &= (page >= 0) & (page < pages)
+        keys = pool + (page.to(tl.int64) * 2 * PAGE + key % PAGE) * STRIDE + head * plan.shape.width
         if WHOLE:
             stored = there[None, :] & (column < plan.shape.width)[:, None]
             across = tl.load(keys[None, :] + column[:, None], stored, 0.0)
@@ -124,28 +125,32 @@ def _without_mass(segments, segment_count, rows, masses, plan: tl.constexpr):
         tl.store(masses + at + tl.program_id(2) // PARTS, nothing, bare)
 
 
-@triton.jit(do_not_specialize=["rows", "segment_count", "table_width"])
-def attend_kernel(inputs, rows, segment_count, table_width, out, plan: tl.constexpr):
+@triton.jit(do_not_specialize=["rows", "segment_count", "tables", "table_width", "pages"])
+def attend_kernel(inputs, rows, segment_count, tables, table_width, pages, out, plan: tl.constexpr):
     """`out` [N, Hq, D] of all `rows`; those of no segment become zeros.
 
     Inputs are (q [N, Hq, D], pool [pages, 2, page, Hkv, D], segments [segment_count, 5], table
-    [T, table_width]) as plugins.spec has them. Grid: plan.grid.
+    [tables, table_width]) as plugins.spec has them. Numbers in the last two that lie outside the
+    tensors give any result, but touch nothing else. Grid: plan.grid.
     """
     q, pool, segments, table = inputs
-    segment, table, busy, query, place = block_of(segments, table, segment_count, table_width, plan)
+    sizes = (rows, segment_count, tables, table_width)
+    segment, table, busy, query, place = block_of(segments, table, sizes, plan)
     if not busy:
         _clear(segments, segment_count, rows, out, plan)
         return
     pointers = q + query * plan.shape.width
-    values, total, _ = _attend(pointers, pool, table, segment, place, plan)
+    values, total, _ = _attend(pointers, pool, pages, table, segment, place, plan)
     column = place[6] + tl.arange(0, plan.values)
     mask = place[2][:, None] & (column < plan.shape.width)[None, :]
     result = (values / total[:, None]).to(out.dtype.element_ty)
     tl.store(out + (query * plan.shape.width)[:, None] + column[None, :], result, mask)
 
 
-@triton.jit(do_not_specialize=["rows", "segment_count", "table_width"])
-def attend_split_kernel(inputs, rows, segment_count, table_width, outputs, plan: tl.constexpr):
+@triton.jit(do_not_specialize=["rows", "segment_count", "tables", "table_width", "pages"])
+def attend_split_kernel(
+    inputs, rows, segment_count, tables, table_width, pages, outputs, plan: tl.constexpr
+):
     """As attend_kernel for one span of positions each: outputs are fp32 (averages, masses).
 
     averages [N, Hq, splits, D] of the span's values, masses [N, Hq, splits] the base-2 logarithms
@@ -154,12 +159,13 @@ def attend_split_kernel(inputs, rows, segment_count, table_width, outputs, plan:
     """
     q, pool, segments, table = inputs
     averages, masses = outputs
-    segment, table, busy, query, place = block_of(segments, table, segment_count, table_width, plan)
+    sizes = (rows, segment_count, tables, table_width)
+    segment, table, busy, query, place = block_of(segments, table, sizes, plan)
     if not busy:
         _without_mass(segments, segment_count, rows, masses, plan)
         return
     pointers = q + query * plan.shape.width
-    values, total, largest = _attend(pointers, pool, table, segment, place, plan)
+    values, total, largest = _attend(pointers, pool, pages, table, segment, place, plan)
     PARTS: tl.constexpr = plan.width // plan.values
     to = query * plan.splits + tl.program_id(2) // PARTS
     column = place[6] + tl.arange(0, plan.values)

@@ -11,10 +11,10 @@ from plugins.gpu.page_write import page_write_kernel
 
 
 def write_pages(k: Tensor, v: Tensor, kv_pool: Tensor, slots: Tensor) -> None:
-    """k and v [N, Hkv, D] into their slots of the pool, in place; a slot below 0 writes nothing."""
+    """k and v [N, Hkv, D] into their slots of the pool, in place; one outside it writes nothing."""
     plan = plan_page_write(k.shape[1], k.shape[2], kv_pool.shape[2])
-    arguments = (k.contiguous(), v.contiguous(), slots.contiguous(), kv_pool, kv_pool)
-    launch(page_write_kernel, plan.grid(len(k)), arguments, plan)
+    inputs = (k.contiguous(), v.contiguous(), slots.contiguous(), kv_pool)
+    launch(page_write_kernel, plan.grid(len(k)), (*inputs, len(kv_pool), kv_pool), plan)
 
 
 def attend(
@@ -22,7 +22,8 @@ def attend(
 ) -> Tensor:
     """[N, Hq, D] over pages that are written already; rows in no segment are zero."""
     q, segments, table = q.contiguous(), segments.contiguous(), block_table.contiguous()
-    inputs = ((q, kv_pool, segments, table), len(q), len(segments), table.shape[1])
+    sizes = (len(q), len(segments), *table.shape, len(kv_pool))
+    inputs = ((q, kv_pool, segments, table), *sizes)
     grid = plan.grid(len(q), len(segments))
     out = torch.empty_like(q)
     if plan.splits == 1:
@@ -46,7 +47,7 @@ def mixed_mask_paged_attention(
     block_table: Tensor,
     window: int,
 ) -> Tensor:
-    """The op as plugins.reference defines it; indices are trusted, as reading them would wait."""
+    """The op as plugins.reference defines it; indices are not checked: to read them is to wait."""
     _check(q, k, v, kv_pool)
     if len(q) == 0:
         return torch.empty_like(q)

@@ -15,7 +15,8 @@ def sort_kernel(ids, pairs, order, places, starts, plan: tl.constexpr):
     """Sorts by expert, and by pair within; a program per expert.
 
     ids [pairs] of experts become order [pairs] (the pair at a place), places [pairs] (the place of
-    a pair) and starts [E + 1] (the first place of an expert), all int32.
+    a pair) and starts [E + 1] (the first place of an expert), all int32. What no expert has the
+    number of gets no place: its entries are left as they are.
     """
     SCAN: tl.constexpr = plan.scan
     expert = tl.program_id(0)
@@ -41,8 +42,11 @@ def sort_kernel(ids, pairs, order, places, starts, plan: tl.constexpr):
 
 
 @triton.jit
-def _block(starts, plan: tl.constexpr):
-    """(expert, places [rows], one past its last place) of this block; (E, _, _) past the last."""
+def _block(starts, pairs, plan: tl.constexpr):
+    """(expert, places [rows], which are its own) of this block; (E, _, _) past the last.
+
+    Its own lie within `pairs`, whatever `starts` are.
+    """
     ROWS: tl.constexpr = plan.rows
     EXPERTS: tl.constexpr = plan.shape.experts
     block = tl.program_id(0)
@@ -55,11 +59,12 @@ def _block(starts, plan: tl.constexpr):
     before = tl.max(tl.where(over, ends, 0), 0)
     own = tl.minimum(passed, EXPERTS - 1)
     place = tl.load(starts + own) + (block - before) * ROWS + tl.arange(0, ROWS)
-    return passed, place, tl.load(starts + own + 1)
+    end = tl.minimum(tl.load(starts + own + 1), pairs)
+    return passed, place, (place >= 0) & (place < end)
 
 
-@triton.jit
-def gate_up_kernel(x, order, starts, gate_up, inner, plan: tl.constexpr):
+@triton.jit(do_not_specialize=["pairs"])
+def gate_up_kernel(x, order, starts, gate_up, pairs, inner, plan: tl.constexpr):
     """inner [pairs, I] by place: gelu_tanh(gate) * up of the pair's row and expert.
 
     x [N, H], gate_up [E, 2 I, H] with gates first; grid: plan.grid.
@@ -69,11 +74,12 @@ def gate_up_kernel(x, order, starts, gate_up, inner, plan: tl.constexpr):
     STEP: tl.constexpr = plan.step
     ROWS: tl.constexpr = plan.rows
     COLUMNS: tl.constexpr = plan.columns
-    expert, place, end = _block(starts, plan)
+    expert, place, alive = _block(starts, pairs, plan)
     if expert >= plan.shape.experts:
         return
-    alive = place < end
-    row = tl.load(order + place, alive, 0) // plan.shape.choices
+    pair = tl.load(order + place, alive, 0)
+    known = alive & (pair >= 0) & (pair < pairs)
+    row = pair // plan.shape.choices
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     depth = tl.arange(0, STEP)
     rows = x + row.to(tl.int64)[:, None] * HIDDEN + depth[None, :]
@@ -83,7 +89,7 @@ def gate_up_kernel(x, order, starts, gate_up, inner, plan: tl.constexpr):
     for start in range(0, HIDDEN, STEP):
         inside = start + depth < HIDDEN
         weights = (column < INNER)[None, :] & inside[:, None]
-        left = tl.load(rows + start, alive[:, None] & inside[None, :], 0.0)
+        left = tl.load(rows + start, known[:, None] & inside[None, :], 0.0)
         gate = multiply_add(left, tl.load(gates + start, weights, 0.0), gate)
         up = multiply_add(left, tl.load(gates + INNER * HIDDEN + start, weights, 0.0), up)
     result = (gelu_tanh(gate) * up).to(inner.dtype.element_ty)
@@ -91,18 +97,17 @@ def gate_up_kernel(x, order, starts, gate_up, inner, plan: tl.constexpr):
     tl.store(to, result, alive[:, None] & (column < INNER)[None, :])
 
 
-@triton.jit
-def down_kernel(inner, starts, down, produced, plan: tl.constexpr):
+@triton.jit(do_not_specialize=["pairs"])
+def down_kernel(inner, starts, down, pairs, produced, plan: tl.constexpr):
     """produced [pairs, H] fp32 by place: inner times the expert's down [E, H, I], as gate_up."""
     HIDDEN: tl.constexpr = plan.shape.hidden
     INNER: tl.constexpr = plan.shape.inner
     STEP: tl.constexpr = plan.step
     ROWS: tl.constexpr = plan.rows
     COLUMNS: tl.constexpr = plan.columns
-    expert, place, end = _block(starts, plan)
+    expert, place, alive = _block(starts, pairs, plan)
     if expert >= plan.shape.experts:
         return
-    alive = place < end
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     depth = tl.arange(0, STEP)
     rows = inner + place.to(tl.int64)[:, None] * INNER + depth[None, :]
@@ -117,8 +122,8 @@ def down_kernel(inner, starts, down, produced, plan: tl.constexpr):
     tl.store(to, total, alive[:, None] & (column < HIDDEN)[None, :])
 
 
-@triton.jit
-def combine_kernel(produced, places, weights, out, plan: tl.constexpr):
+@triton.jit(do_not_specialize=["pairs"])
+def combine_kernel(produced, places, weights, pairs, out, plan: tl.constexpr):
     """out [N, H]: a row's experts times its weights [N, K], summed in order of its choices."""
     CHOICES: tl.constexpr = plan.shape.choices
     COLUMNS: tl.constexpr = plan.combined
@@ -127,8 +132,10 @@ def combine_kernel(produced, places, weights, out, plan: tl.constexpr):
     inside = column < plan.shape.hidden
     total = tl.zeros([COLUMNS], tl.float32)
     for choice in range(0, CHOICES):
-        place = tl.load(places + row * CHOICES + choice).to(tl.int64)
-        values = tl.load(produced + place * plan.shape.hidden + column, inside, 0.0)
+        place = tl.load(places + row * CHOICES + choice)
+        known = inside & (place >= 0) & (place < pairs)
+        values = produced + place.to(tl.int64) * plan.shape.hidden + column
+        values = tl.load(values, known, 0.0)
         total += tl.load(weights + row * CHOICES + choice) * values
     to = out + row.to(tl.int64) * plan.shape.hidden + column
     tl.store(to, total.to(out.dtype.element_ty), inside)

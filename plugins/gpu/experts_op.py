@@ -11,7 +11,7 @@ from plugins.gpu.launch import dtype_name, gpu_of, launch
 def routed_experts(
     x: Tensor, expert_ids: Tensor, expert_weights: Tensor, gate_up: Tensor, down: Tensor
 ) -> Tensor:
-    """The op as plugins.reference defines it, with row-major weights; ids are trusted."""
+    """The op as plugins.reference defines it, with row-major weights; ids are not checked."""
     _check(x, expert_ids, expert_weights, gate_up, down)
     shape = ExpertShape(len(gate_up), expert_ids.shape[1], x.shape[1], down.shape[2])
     plan = plan_experts(shape, dtype_name(x), len(x), gpu_of(x))
@@ -38,10 +38,11 @@ def run_experts(
         return out
     launch(sort_kernel, (shape.experts,), (ids, pairs, order, places, starts), plan)
     grid = plan.grid(pairs, shape.inner)
-    launch(gate_up_kernel, grid, (x, order, starts, gate_up, inner), plan)
+    launch(gate_up_kernel, grid, (x, order, starts, gate_up, pairs, inner), plan)
     grid = plan.grid(pairs, shape.hidden)
-    launch(down_kernel, grid, (inner, starts, down, produced), plan)
-    launch(combine_kernel, plan.combine_grid(len(x)), (produced, places, weights, out), plan)
+    launch(down_kernel, grid, (inner, starts, down, pairs, produced), plan)
+    summed = (produced, places, weights, pairs, out)
+    launch(combine_kernel, plan.combine_grid(len(x)), summed, plan)
     return out
 
 

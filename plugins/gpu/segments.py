@@ -40,11 +40,12 @@ def _locate(segments, count, block, TOKENS: tl.constexpr):
 
 
 @triton.jit
-def bounds(segment, first_token, plan: tl.constexpr):
+def bounds(segment, first_token, positions, plan: tl.constexpr):
     """What a block's rows may read, as positions of their table row: [low, top), [scratch, high).
 
     `segment` points at the segment's fields. A causal block has no scratch range: its own keys
-    follow the committed ones. A canvas's keys start on the page after those.
+    follow the committed ones. A canvas's keys start on the page after those. Neither range reaches
+    below 0 or past `positions`, whatever the fields are.
     """
     WINDOW: tl.constexpr = plan.shape.window
     PAGE: tl.constexpr = plan.shape.page
@@ -56,18 +57,22 @@ def bounds(segment, first_token, plan: tl.constexpr):
         low = tl.maximum(0, committed + tl.where(canvas, 0, first_token) - WINDOW + 1)
     last = committed + tl.minimum(first_token + plan.tokens, rows)
     scratch = tl.where(canvas, (committed + PAGE - 1) // PAGE * PAGE, last)
-    top = tl.where(canvas, committed, last)
-    return low, top, scratch, tl.where(canvas, scratch + rows, last), canvas
+    top = tl.minimum(tl.where(canvas, committed, last), positions)
+    high = tl.minimum(tl.where(canvas, scratch + rows, last), positions)
+    return low, top, scratch, high, canvas
 
 
 @triton.jit
-def block_of(segments, table, segment_count, table_width, plan: tl.constexpr):
+def block_of(segments, table, sizes, plan: tl.constexpr):
     """(segment's pointer, its table row's, is there one, query heads, place) of this program.
 
-    Query heads [rows] count through q and the output; `place` is (first token,
-    token of each row, which rows live, key/value head, first position, one past the last, first
-    column of v).
+    `sizes` are (rows of the call, segments, table rows, pages of each). Query heads [rows] count
+    through q and the output; `place` is (first token, token of each row, which rows live, key/value
+    head, first position, one past the last, first column of v, positions of the table row). A row
+    of q or of the table that does not exist is never touched: the one does not live, the other has
+    no positions.
     """
+    call_rows, segment_count, tables, table_width = sizes
     PARTS: tl.constexpr = plan.width // plan.values
     GROUP: tl.constexpr = plan.shape.group
     # Later blocks of a causal segment read more keys, so they come first.
@@ -77,16 +82,21 @@ def block_of(segments, table, segment_count, table_width, plan: tl.constexpr):
     segment = segments + index * _FIELDS
     busy = index < segment_count
     rows = tl.load(segment + _ROW_COUNT, busy, 0)
-    table += tl.load(segment + _TABLE_ROW, busy, 0).to(tl.int64) * table_width
+    table_row = tl.load(segment + _TABLE_ROW, busy, 0)
+    table += table_row.to(tl.int64) * table_width
+    held = (table_row >= 0) & (table_row < tables)
+    positions = tl.where(held, table_width * plan.shape.page, 0)
     row = tl.arange(0, plan.rows)
     token = first_token + row // GROUP
     alive = (row < plan.tokens * GROUP) & (token < rows)
     query = tl.load(segment + _FIRST_ROW, busy, 0).to(tl.int64) + token
+    alive &= (query >= 0) & (query < call_rows)
     query = query * plan.shape.query_heads + head * GROUP + row % GROUP
     split = tl.program_id(2) // PARTS
     begin = split * plan.span
     end = begin + plan.span if plan.span else 2147483647
-    place = (first_token, token, alive, head, begin, end, tl.program_id(2) % PARTS * plan.values)
+    first_value = tl.program_id(2) % PARTS * plan.values
+    place = (first_token, token, alive, head, begin, end, first_value, positions)
     return segment, table, busy, query, place
 
 

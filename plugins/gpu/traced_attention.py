@@ -26,7 +26,7 @@ def mixed_mask_paged_attention(build: Build, *arguments: Any) -> Tensor:
     rows, page = q.shape[0], kv_pool.shape[2]
     write = plan_page_write(k.shape[1], k.shape[2], page)
     # `before` is never read; the pool itself would have to be copied to be passed twice.
-    written = (k.contiguous(), v.contiguous(), slots, slots, kv_pool)
+    written = (k.contiguous(), v.contiguous(), slots, slots, kv_pool.shape[0], kv_pool)
     record(page_write_kernel, write.grid(rows), written, write)
     base = plan_attention(
         AttentionShape(q.shape[1], k.shape[1], q.shape[2], page, window),
@@ -62,11 +62,11 @@ def _attend(
 ) -> None:
     """The launches of one tier over (q, pool, segments, table) into (averages, masses, out)."""
     plan, served = tier.plan, serves(tier, rows)
-    q, _, segments, table = inputs
+    q, pool, segments, table = inputs
     averages, masses, out = outputs
     blocks, heads, parts = plan.grid(rows, segments.shape[0])
     grid = (blocks * served, heads, parts)
-    known = (inputs, rows, segments.shape[0], table.shape[1])
+    known = (inputs, rows, segments.shape[0], *table.shape, pool.shape[0])
     if plan.splits == 1:
         record(attend_kernel, grid, (*known, out), plan)
         return

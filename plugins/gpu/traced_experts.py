@@ -39,8 +39,9 @@ def routed_experts(
             blocks = tiles_of(pairs, tier.plan.rows) + torch.sym_min(pairs, shape.experts)
             grid = (blocks * serves(tier, rows), tiles_of(columns, tier.plan.columns))
             if kernel is gate_up_kernel:
-                record(kernel, grid, (x, order, starts, gate_up, inner), tier.plan)
+                record(kernel, grid, (x, order, starts, gate_up, pairs, inner), tier.plan)
             else:
-                record(kernel, grid, (inner, starts, down, produced), tier.plan)
-    record(combine_kernel, any_plan.combine_grid(rows), (produced, places, weights, out), any_plan)
+                record(kernel, grid, (inner, starts, down, pairs, produced), tier.plan)
+    summed = (produced, places, weights, pairs, out)
+    record(combine_kernel, any_plan.combine_grid(rows), summed, any_plan)
     return out

@@ -57,10 +57,12 @@ def _by_height(plans: Iterable[_P]) -> list[_P]:
 
 
 def _attention(pointer: str, dtype: str, gpu: Gpu) -> Iterator[Variant]:
-    new: Types = {"k": pointer, "v": pointer, "slots": "*i64", "before": pointer, "pool": pointer}
+    new: Types = {"k": pointer, "v": pointer, "slots": "*i64", "before": pointer}
+    new |= {"pages": "i32", "pool": pointer}
     yield Variant("page write", page_write.page_write_kernel, new, plan_page_write(8, 256, PAGE))
     inputs: Types = {"inputs": (pointer, pointer, "*i32", "*i32")}
-    sizes: Types = {"rows": "i32", "segment_count": "i32", "table_width": "i32"}
+    sizes: Types = {"rows": "i32", "segment_count": "i32", "tables": "i32"}
+    sizes |= {"table_width": "i32", "pages": "i32"}
     for width, query, kv, window in HEADS:
         plan = plan_attention(AttentionShape(query, kv, width, PAGE, window), dtype, gpu)
         whole: Types = {**inputs, **sizes, "out": pointer}
@@ -119,9 +121,11 @@ def _experts(pointer: str, dtype: str, gpu: Gpu) -> Iterator[Variant]:
         "order": "*i32",
         "starts": "*i32",
         "gate_up": pointer,
+        "pairs": "i32",
         "inner": pointer,
     }
-    second: Types = {"inner": pointer, "starts": "*i32", "down": pointer, "produced": "*fp32"}
+    second: Types = {"inner": pointer, "starts": "*i32", "down": pointer, "pairs": "i32"}
+    second |= {"produced": "*fp32"}
     sort: Types = {
         "ids": "*i64",
         "pairs": "i32",
@@ -129,7 +133,8 @@ def _experts(pointer: str, dtype: str, gpu: Gpu) -> Iterator[Variant]:
         "places": "*i32",
         "starts": "*i32",
     }
-    combine: Types = {"produced": "*fp32", "places": "*i32", "weights": "*fp32", "out": pointer}
+    combine: Types = {"produced": "*fp32", "places": "*i32", "weights": "*fp32"}
+    combine |= {"pairs": "i32", "out": pointer}
     for plan in _by_height(plan_experts(EXPERTS, dtype, rows, gpu) for rows in BATCHES):
         yield Variant(f"gate up x{plan.rows}", experts.gate_up_kernel, first, plan)
         yield Variant(f"down x{plan.rows}", experts.down_kernel, second, plan)

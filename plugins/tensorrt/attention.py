@@ -65,7 +65,9 @@ _SEEN = (
 _SCALARS: dict[str, Size] = {
     "rows": "rows",
     "segment_count": "segments",
+    "tables": "tables",
     "table_width": "pages_per_row",
+    "pages": "pages",
 }
 _PARTIAL = ("rows", "query_heads", "splits")
 
@@ -81,6 +83,7 @@ PAGE_WRITE = Plugin(
     (Tensor("pool", ELEMENT, _POOL, alias="before"),),
     _page_plans,
     lambda _: ("rows",),
+    {"pages": "pages"},
 )
 ATTEND = Plugin(
     "attend",

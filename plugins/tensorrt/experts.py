@@ -51,6 +51,7 @@ def _grid(plan: ExpertPlan, columns: int) -> tuple[Size, ...]:
 
 
 _PAIRS = times("rows", "choices")
+_WITHIN: dict[str, Size] = {"pairs": "pairs"}
 _STARTS = Tensor("starts", "int32", ("bounds",))
 
 SORT = Plugin(
@@ -79,7 +80,8 @@ GATE_UP = Plugin(
     (Tensor("inner", ELEMENT, ("pairs", part("both", 2))),),
     _gate_up_plans,
     lambda plan: _grid(plan, plan.shape.inner),
-    attributes={"choices": int},
+    _WITHIN,
+    {"choices": int},
 )
 DOWN = Plugin(
     "expert_down",
@@ -92,6 +94,7 @@ DOWN = Plugin(
     (Tensor("produced", "float32", ("pairs", "width")),),
     _down_plans,
     lambda plan: _grid(plan, plan.shape.hidden),
+    _WITHIN,
 )
 COMBINE = Plugin(
     "expert_combine",
@@ -104,6 +107,7 @@ COMBINE = Plugin(
     (Tensor("out", ELEMENT, ("rows", "width")),),
     _combine_plans,
     lambda plan: ("rows", plan.combine_grid(1)[1]),
-    attributes={ELEMENT: int},
+    _WITHIN,
+    {ELEMENT: int},
 )
 PLUGINS = (SORT, GATE_UP, DOWN, COMBINE)

@@ -68,7 +68,7 @@ def test_every_tier_is_called(code: Generated) -> None:
 
 def test_pools_are_written_in_place(code: Generated) -> None:
     """What the page write and the attention are given is the package's own input."""
-    (written,) = {arguments[4] for name, arguments in calls(code) if name == "page_write_kernel"}
+    (written,) = {arguments[5] for name, arguments in calls(code) if name == "page_write_kernel"}
     (read,) = {arguments[1] for name, arguments in calls(code) if name.startswith("attend")}
     assert written == read
     assert written.startswith("arg")

@@ -148,9 +148,9 @@ def test_every_plugin_is_launched_as_its_plans_say(built):
         assert len(one.scalars) == len(PLUGINS[one.plugin].scalars)
     attends = [one for one in launches if one.plugin == "attend"]
     for one in attends:
-        q, _, segments, table, out = one.shapes
+        q, pool, segments, table, out = one.shapes
         assert out == q
-        assert one.scalars == (q[0], segments[0], table[1])
+        assert one.scalars == (q[0], segments[0], *table, pool[0])
         assert one.parameters["grid_x"] >= segments[0] + 1
 
 

@@ -55,12 +55,13 @@ def test_an_artifact_lists_its_arguments_in_order_and_nothing_hidden(cache):
     assert artifact.arguments == (
         *(("inputs.0", "*bf16"), ("inputs.1", "*bf16"), ("inputs.2", "*i32")),
         ("inputs.3", "*i32"),
-        *(("rows", "i32"), ("segment_count", "i32"), ("table_width", "i32"), ("out", "*bf16")),
+        *(("rows", "i32"), ("segment_count", "i32"), ("tables", "i32"), ("table_width", "i32")),
+        *(("pages", "i32"), ("out", "*bf16")),
     )
     entry = re.search(r"\.entry (\w+)\((.*?)\)", artifact.ptx, re.DOTALL)
     assert entry.group(1) == artifact.entry
     kinds = re.findall(r"\.param \.(\w+)", entry.group(2))
-    assert kinds == ["u64"] * 4 + ["u32"] * 3 + ["u64"]
+    assert kinds == ["u64"] * 4 + ["u32"] * 5 + ["u64"]
     assert f".reqntid {artifact.threads}" in artifact.ptx
     assert artifact.threads == 32 * variant.plan.warps
 
