@@ -51,9 +51,9 @@ rtx-engine: setup ## compile CHECKPOINT for RTX GPUs, on any machine, and read t
 kernels-check: setup ## compile the GPU kernels for every target, on any machine, with a table
 	@TRITON_CACHE_DIR=.cache/triton $(PYTHON_BIN) -m plugins.gpu.check
 gpu-check: ## on an NVIDIA GPU: every kernel against its reference, the model against transformers
-	@$(PYTHON_BIN) -m benchmarks.gpu check
+	@"$(PYTHON_BIN)" -m benchmarks.gpu check
 gpu-bench: ## on an NVIDIA GPU: kernels, reads and generation at the released checkpoint's sizes
-	@$(PYTHON_BIN) -m benchmarks.gpu bench
+	@"$(PYTHON_BIN)" -m benchmarks.gpu bench
 accuracy: engine ## held-out accuracy and calibration through a running server
 	@$(PYTHON_BIN) -m benchmarks.accuracy $(SERVE_ENGINE)
 bench-read: setup ## one read against transformers, with a report

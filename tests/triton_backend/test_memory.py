@@ -1,5 +1,7 @@
 """What malloc keeps of freed memory goes back once it is much."""
 
+from multiprocessing import get_context
+
 import numpy as np
 
 from triton_backend.memory import Growth, anonymous_bytes
@@ -14,6 +16,12 @@ def leave_free(size: int) -> np.ndarray:
 
 
 def test_much_goes_back_and_little_stays() -> None:
+    """In a process of its own: what earlier tests have left free would be used again first."""
+    with get_context("spawn").Pool(1) as fresh:
+        fresh.apply(much_goes_back_and_little_stays)
+
+
+def much_goes_back_and_little_stays() -> None:
     growth = Growth(most=32 * MIB)
     before = anonymous_bytes()
     little = leave_free(24 * MIB)
