@@ -1,4 +1,4 @@
-"""Builds one TensorRT-RTX plan from an ONNX file on any machine; the only file that names the API.
+"""Builds one TensorRT-RTX plan from an ONNX file on any machine; the only file that names that API.
 
 No GPU is asked: kernels are compiled at run time, for the compute capabilities a plan was made for.
 """
@@ -13,6 +13,7 @@ import tensorrt_rtx_bindings as trt
 
 from build_engine.bindings import Binding, Range, Signature
 from build_engine.errors import EngineError
+from build_engine.tensorrt_api import Api, Log
 
 VERSION: str = trt.__version__
 COMPUTE_CAPABILITIES = {
@@ -20,43 +21,7 @@ COMPUTE_CAPABILITIES = {
     for name, value in trt.ComputeCapability.__members__.items()
     if name.startswith("SM")
 }
-_DTYPES = {
-    trt.DataType.FLOAT: "float32",
-    trt.DataType.BF16: "bfloat16",
-    trt.DataType.INT32: "int32",
-    trt.DataType.INT64: "int64",
-}
-
-
-class _Log(trt.ILogger):
-    """Keeps the first error, which names the cause; what follows are its consequences."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.errors: list[str] = []
-
-    def log(self, severity: Any, message: str) -> None:
-        if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
-            self.errors.append(" ".join(message.split()))
-
-
-class _Progress(trt.IProgressMonitor):
-    """Tells the innermost phase of a build and how far it is."""
-
-    def __init__(self, name: str, report: Callable[[str], None]) -> None:
-        super().__init__()
-        self._name, self._report, self._steps = name, report, dict[str, int]()
-
-    def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:  # noqa: ARG002
-        self._steps[phase_name] = num_steps
-        self._report(f"build {self._name}: {phase_name}")
-
-    def step_complete(self, phase_name: str, step: int) -> bool:
-        self._report(f"build {self._name}: {phase_name}, {step + 1} of {self._steps[phase_name]}")
-        return True
-
-    def phase_finish(self, phase_name: str) -> None:
-        self._steps.pop(phase_name, None)
+_API = Api(trt, None)
 
 
 def build_plan(
@@ -71,10 +36,11 @@ def build_plan(
     Raises:
         EngineError: the parser or the builder refuses the graph, or a binding differs.
     """
-    log = _Log()
-    builder = trt.Builder(log)
+    log = Log()
+    logger = _API.logger(log)
+    builder = trt.Builder(logger)
     network = builder.create_network(0)
-    parser = trt.OnnxParser(network, log)
+    parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(str(model)):
         why = parser.get_error(0).desc() if parser.num_errors else "no reason given"
         raise EngineError(f"TensorRT-RTX {VERSION} does not read {model.name}: {why}.")
@@ -86,12 +52,11 @@ def build_plan(
     for n, capability in enumerate(capabilities):
         config.set_compute_capability(COMPUTE_CAPABILITIES[capability], n)
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    progress = _Progress(model.stem, report)
+    progress = _API.progress(model.stem, report)
     config.progress_monitor = progress
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        why = log.errors[0] if log.errors else "no reason given"
-        raise EngineError(f"TensorRT-RTX {VERSION} does not build {model.stem}: {why}")
+        raise EngineError(f"TensorRT-RTX {VERSION} does not build {model.stem}: {log.first}.")
     return bytes(plan)
 
 
@@ -100,7 +65,7 @@ def _check_bindings(network: Any, signature: Signature, name: str) -> None:
     found += [network.get_output(n) for n in range(network.num_outputs)]
     wanted = [*signature.inputs, *signature.outputs]
     for tensor, binding in zip(found, wanted, strict=True):
-        dtype = _DTYPES.get(tensor.dtype, str(tensor.dtype))
+        dtype = _API.dtypes.get(tensor.dtype, str(tensor.dtype))
         sizes = list(zip(tensor.shape, binding.shape, strict=False))
         same = len(tensor.shape) == len(binding.shape) and all(
             size == wish if isinstance(wish, int) else size == -1 for size, wish in sizes

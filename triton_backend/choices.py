@@ -44,7 +44,7 @@ def choose(
         )
     if profile is None:
         return Choices(policy, lambda _: True)
-    budget = policy.token_budget or limits.max_tokens
+    budget = policy.budget(limits.max_tokens)
     return Choices(policy, profile.swap_choice(contract, budget))
 
 

@@ -29,7 +29,7 @@ class Filling:
     ) -> None:
         self._limits, self._policy = limits, policy
         self._running, self._waiting, self._paging = running, waiting, paging
-        self._budget = policy.token_budget or limits.max_tokens
+        self._budget = policy.budget(limits.max_tokens)
         self._deficit = DeficitBudget(self._budget)
         self._made = StepBuilder(Room.of(limits))
 

@@ -41,6 +41,10 @@ class Policy:
     slo_seconds: float = 0.0
     check: bool = False
 
+    def budget(self, most: int) -> int:
+        """Tokens of one execution, where the engine takes so many at most."""
+        return self.token_budget or most
+
 
 LOOK_AHEAD = 16
 """Waiting requests without pages that others may pass in a step when order is not strict."""

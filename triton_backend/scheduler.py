@@ -59,7 +59,7 @@ class Scheduler:
         self._make_work = make_work
         self._waiting = WaitingQueue(counters, policy.fair)
         self._running = Running()
-        budget = policy.token_budget or limits.max_tokens
+        budget = policy.budget(limits.max_tokens)
         paging = Paging(kv, self._running, self._waiting, counters, budget, swapping)
         self._filling = Filling(limits, policy, self._running, self._waiting, paging)
         self._made = StepBuilder(Room.of(limits))

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from hypothesis import strategies as st
+
 from tests.triton_backend.fakes import (
     FakeRunner,
     given_log_probs,
@@ -11,6 +13,16 @@ from tests.triton_backend.fakes import (
 )
 from triton_backend.core import Reply
 from triton_backend.execute import run
+from triton_backend.policy import Prefill
+
+POLICY_CHOICES = {
+    "fusion": st.booleans(),
+    "reuse": st.booleans(),
+    "prefill": st.sampled_from(Prefill),
+    "fair": st.booleans(),
+    "strict": st.booleans(),
+}
+"""What property tests draw a policy from."""
 
 
 class Server:

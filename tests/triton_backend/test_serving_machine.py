@@ -25,10 +25,10 @@ from tests.triton_backend.fakes import (
     make_shape,
     pool_sizes,
 )
+from tests.triton_backend.serving import POLICY_CHOICES
 from triton_backend.core import ErrorKind, Reply, Request, RequestError
 from triton_backend.execute import run
 from triton_backend.needs import least_need
-from triton_backend.policy import Prefill
 
 POISON = 96
 FAILED = RequestError("request", "was in a failed step", kind=ErrorKind.INTERNAL)
@@ -50,11 +50,7 @@ TREATMENTS = st.fixed_dictionaries(
 )
 POLICIES = st.fixed_dictionaries(
     {
-        "fusion": st.booleans(),
-        "reuse": st.booleans(),
-        "prefill": st.sampled_from(Prefill),
-        "fair": st.booleans(),
-        "strict": st.booleans(),
+        **POLICY_CHOICES,
         "ageing_seconds": st.sampled_from([0.0, 4.0, 50.0]),
         "token_budget": st.sampled_from([0, 5]),
         "queue_timeout": st.sampled_from([0.0, 30.0]),

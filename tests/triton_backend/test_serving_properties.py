@@ -18,9 +18,9 @@ from tests.triton_backend.fakes import (
     make_scheduler,
     pool_sizes,
 )
+from tests.triton_backend.serving import POLICY_CHOICES
 from triton_backend.core import ErrorKind, Reply, Request
 from triton_backend.execute import run
-from triton_backend.policy import Prefill
 
 TOKENS = st.integers(4, 40)
 WIDTHS = st.integers(1, 4)
@@ -29,15 +29,7 @@ PROMPTS = st.one_of(
     st.lists(st.integers(0, 96), max_size=24),
     st.builds(lambda n, tail: [5] * n + tail, st.integers(0, 30), st.lists(st.integers(0, 2))),
 ).map(lambda ids: tuple(ids[:36]))
-POLICIES = st.fixed_dictionaries(
-    {
-        "fusion": st.booleans(),
-        "reuse": st.booleans(),
-        "prefill": st.sampled_from(Prefill),
-        "fair": st.booleans(),
-        "strict": st.booleans(),
-    }
-)
+POLICIES = st.fixed_dictionaries(POLICY_CHOICES)
 
 
 @st.composite
